@@ -132,8 +132,11 @@ fn checks(backend: Backend) -> Vec<Check> {
             remedy: "install CUDA 13.0, or `pip install nvidia-cuda-nvcc==13.0.88`, and name it in BULKHEAD_PTXAS",
         }),
     }
-    match place::library() {
-        Ok(path) => checks.push(found("library OS", path.display().to_string())),
+    match place::libraries() {
+        Ok(paths) => {
+            let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+            checks.push(found("library OS", paths.join(", ")));
+        }
         Err(failure) => checks.push(Check {
             name: "library OS",
             state: State::Missing,

@@ -1,4 +1,4 @@
-//! The one binary. People call `serve`, `run`, `demo`, `doctor`, `status`, `evict`, `bench`, `guard`, `module`,
+//! The one binary. People call `serve`, `run`, `demo`, `doctor`, `status`, `smi`, `evict`, `bench`, `guard`, `module`,
 //! `lint`, `coverage`, `cache` and `completions`; the kernel starts the same binary again as `executor` and `compiler`.
 //!
 //! Exit status: 0 for success, 1 for a failure that is told on stderr, 2 for arguments that make no sense, and for
@@ -25,6 +25,7 @@ mod profile;
 mod run;
 mod sanitize;
 mod serve;
+mod smi;
 mod software;
 mod source;
 mod status;
@@ -55,6 +56,8 @@ enum Command {
     Doctor(doctor::Arguments),
     /// Show who uses the GPU, and for how much.
     Status(status::Arguments),
+    /// Show the device, its memory and its processes as nvidia-smi does.
+    Smi(smi::Arguments),
     /// End a session, whoever's it is. Its program sees a session that is over; what it had is given back.
     Evict(evict::Arguments),
     /// Move a session's memory to host memory, and hold the session until `bulkhead resume`. Its program waits meanwhile.
@@ -93,6 +96,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if let Some(done) = smi::alone() {
+        return done.unwrap_or_else(tell);
+    }
     let arguments = Arguments::parse();
     // Before the log's thread: a process with two is not given a user namespace.
     let apart = match &arguments.command {
@@ -109,6 +115,7 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments, apart),
         Command::Status(arguments) => status::run(&arguments),
+        Command::Smi(arguments) => smi::run(&arguments),
         Command::Evict(arguments) => evict::evict(&arguments),
         Command::Suspend(arguments) => evict::suspend(&arguments),
         Command::Resume(arguments) => evict::resume(&arguments),
@@ -132,10 +139,12 @@ fn main() -> ExitCode {
         Command::BenchWorker(arguments) => bench::worker(&arguments),
     };
     log::end();
-    done.unwrap_or_else(|failure| {
-        eprintln!("bulkhead: {failure}");
-        ExitCode::FAILURE
-    })
+    done.unwrap_or_else(tell)
+}
+
+fn tell(failure: Failure) -> ExitCode {
+    eprintln!("bulkhead: {failure}");
+    ExitCode::FAILURE
 }
 
 /// The command without what only Bulkhead itself calls.

@@ -31,38 +31,84 @@ pub(crate) fn cache_directory() -> Result<PathBuf, Failure> {
     caches.map(|caches| caches.join("bulkhead/images")).ok_or_else(none)
 }
 
-/// Our own `libcuda.so`: `$BULKHEAD_LIBCUDA`, else beside this binary, else in `../lib/bulkhead`.
-pub(crate) fn library() -> Result<PathBuf, Failure> {
-    let binary = binary()?;
-    let beside = binary.parent().unwrap_or(Path::new("."));
-    let mut candidates: Vec<PathBuf> =
-        env::var_os("BULKHEAD_LIBCUDA").map(PathBuf::from).into_iter().collect();
-    candidates
-        .extend(["libcuda.so", "libcuda.so.1", "../lib/bulkhead/libcuda.so.1"].map(|name| beside.join(name)));
-    candidates.iter().find(|path| path.is_file()).cloned().ok_or_else(|| {
-        Failure::new(format!(
-            "no library OS beside {}: build it with `cargo build --release`, or name it in BULKHEAD_LIBCUDA",
-            binary.display()
-        ))
-    })
+/// A library that programs find in place of NVIDIA's.
+struct Library {
+    /// Names the file, where that is somewhere else.
+    variable: &'static str,
+    /// Beside this binary, as it is built and as it is installed.
+    files: [&'static str; 3],
+    /// As programs look for it.
+    names: [&'static str; 2],
+    /// What it is.
+    what: &'static str,
 }
 
-/// Puts links to the library OS, by the names programs look for, into a directory.
-pub(crate) fn link_library(directory: &Path) -> Result<(), Failure> {
-    let library = fs::canonicalize(library()?)?;
+const LIBRARIES: [Library; 2] = [
+    Library {
+        variable: "BULKHEAD_LIBCUDA",
+        files: ["libcuda.so", "libcuda.so.1", "../lib/bulkhead/libcuda.so.1"],
+        names: ["libcuda.so.1", "libcuda.so"],
+        what: "library OS",
+    },
+    Library {
+        variable: "BULKHEAD_LIBNVML",
+        files: ["libnvidia_ml.so", "libnvidia-ml.so.1", "../lib/bulkhead/libnvidia-ml.so.1"],
+        names: ["libnvidia-ml.so.1", "libnvidia-ml.so"],
+        what: "libnvidia-ml",
+    },
+];
+
+impl Library {
+    /// The file: as its variable names it, else beside this binary, else in `../lib/bulkhead`.
+    fn file(&self) -> Result<PathBuf, Failure> {
+        let binary = binary()?;
+        let beside = binary.parent().unwrap_or(Path::new("."));
+        let named = env::var_os(self.variable).map(PathBuf::from);
+        let mut candidates = named.into_iter().chain(self.files.map(|name| beside.join(name)));
+        candidates.find(|path| path.is_file()).ok_or_else(|| {
+            Failure::new(format!(
+                "no {} beside {}: build it with `cargo build --release`, or name it in {}",
+                self.what,
+                binary.display(),
+                self.variable
+            ))
+        })
+    }
+}
+
+/// Our own `libcuda.so` and `libnvidia-ml.so`.
+pub(crate) fn libraries() -> Result<Vec<PathBuf>, Failure> {
+    LIBRARIES.iter().map(Library::file).collect()
+}
+
+/// Puts links to our libraries, by the names programs look for, into a directory.
+pub(crate) fn link_libraries(directory: &Path) -> Result<(), Failure> {
     fs::create_dir_all(directory)?;
-    for name in ["libcuda.so.1", "libcuda.so"] {
-        match std::os::unix::fs::symlink(&library, directory.join(name)) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(Failure::new(format!(
-                    "linking the library OS into {}: {error}",
-                    directory.display()
-                )));
-            }
-            _ => {}
+    for library in &LIBRARIES {
+        let file = fs::canonicalize(library.file()?)?;
+        for name in library.names {
+            link(&file, &directory.join(name))?;
         }
     }
     Ok(())
+}
+
+/// The name by which this binary is `bulkhead smi`.
+pub(crate) const SMI: &str = "nvidia-smi";
+
+/// Puts a link to this binary, by the name of NVIDIA's tool, into a directory.
+pub(crate) fn link_tools(directory: &Path) -> Result<(), Failure> {
+    fs::create_dir_all(directory)?;
+    link(&binary()?, &directory.join(SMI))
+}
+
+fn link(file: &Path, link: &Path) -> Result<(), Failure> {
+    match std::os::unix::fs::symlink(file, link) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(Failure::new(format!("linking {} as {}: {error}", file.display(), link.display())))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A fresh directory that only this user enters, removed when dropped, or when a signal ends this process.

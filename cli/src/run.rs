@@ -26,6 +26,12 @@ use crate::{
 
 /// Where programs look for shared libraries first.
 const LIBRARIES: &str = "LD_LIBRARY_PATH";
+/// Where they look for other programs.
+const PROGRAMS: &str = "PATH";
+/// And where, if nothing says it.
+const SYSTEM_PROGRAMS: &str = "/usr/local/bin:/bin:/usr/bin";
+/// The process of `bulkhead run`, for `bulkhead smi` in what it runs: the sessions that it tells of are below it.
+pub(crate) const RUN: &str = "BULKHEAD_RUN";
 /// For how long a module is asked for that a `module start` is about to have serve, and one of which nothing is known.
 const STARTING: Duration = Duration::from_secs(15);
 const UNKNOWN: Duration = Duration::from_secs(1);
@@ -330,17 +336,28 @@ fn summary(found: &Path, json: bool) -> u64 {
     errors
 }
 
-/// Sets a command up to find the library OS and the kernel. `directory` must live as long as the command runs.
+/// Sets a command up to find our libraries, our `nvidia-smi` and the kernel. `directory` must live as long as the command runs.
 pub(crate) fn prepare(command: &mut Command, directory: &Path, socket: &Path) -> Result<(), Failure> {
     let libraries = directory.join("lib");
-    place::link_library(&libraries)?;
-    let mut path = libraries.into_os_string();
-    if let Some(inherited) = env::var_os(LIBRARIES).filter(|path| !path.is_empty()) {
-        path.push(":");
-        path.push(inherited);
-    }
-    command.env(LIBRARIES, path).env("BULKHEAD_SOCKET", socket);
+    place::link_libraries(&libraries)?;
+    let tools = directory.join("bin");
+    place::link_tools(&tools)?;
+    command.env(LIBRARIES, before(libraries, LIBRARIES, ""));
+    command.env(PROGRAMS, before(tools, PROGRAMS, SYSTEM_PROGRAMS));
+    command.env("BULKHEAD_SOCKET", socket).env(RUN, std::process::id().to_string());
     Ok(())
+}
+
+/// A folder before those that a variable names, or before `otherwise`.
+fn before(folder: PathBuf, variable: &str, otherwise: &str) -> OsString {
+    let mut path = folder.into_os_string();
+    let inherited = env::var_os(variable).filter(|path| !path.is_empty());
+    let rest = inherited.unwrap_or_else(|| otherwise.into());
+    if !rest.is_empty() {
+        path.push(":");
+        path.push(rest);
+    }
+    path
 }
 
 /// A private kernel on the software GPU, which watches what kernels do, as it is told.

@@ -41,8 +41,8 @@ fn pause(text: &str) -> Result<Duration, String> {
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 
 /// A device's row.
-struct Device {
-    index: u32,
+pub(crate) struct Device {
+    pub(crate) index: u32,
     executor_pid: u32,
     executor_starts: u32,
     standby_pid: u32,
@@ -54,7 +54,7 @@ struct Device {
     swap_outs: u32,
     swap_ins: u32,
     swapped_bytes: u64,
-    ledger: Vec<Column>,
+    pub(crate) ledger: Vec<Column>,
     modules: Vec<Module>,
 }
 
@@ -67,11 +67,11 @@ struct Module {
 }
 
 /// A session's row.
-struct Session {
-    id: u32,
-    name: String,
-    device: u32,
-    pid: u32,
+pub(crate) struct Session {
+    pub(crate) id: u32,
+    pub(crate) name: String,
+    pub(crate) device: u32,
+    pub(crate) pid: u32,
     parent: u32,
     priority: i32,
     arena_bytes: u64,
@@ -84,7 +84,7 @@ struct Session {
     capabilities: u32,
     swappable: bool,
     lost: bool,
-    ledger: Vec<Column>,
+    pub(crate) ledger: Vec<Column>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
@@ -155,7 +155,7 @@ impl Kernel {
     }
 }
 
-fn broken(error: capnp::Error) -> Failure {
+pub(crate) fn broken(error: capnp::Error) -> Failure {
     Failure::new(format!("the kernel does not answer: {error}"))
 }
 
@@ -190,7 +190,8 @@ const fn guard(strict: bool) -> &'static str {
     if strict { "strict" } else { "full" }
 }
 
-async fn ask(connection: &Connection) -> Result<(Vec<Device>, Vec<Session>), Failure> {
+/// Asks as any client may.
+pub(crate) async fn ask(connection: &Connection) -> Result<(Vec<Device>, Vec<Session>), Failure> {
     let response = connection.kernel.status_request().send().promise.await.map_err(broken)?;
     let result = response.get().and_then(|response| response.get_result()).map_err(broken)?;
     match result.which().map_err(|error| broken(error.into()))? {

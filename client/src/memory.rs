@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use bulkhead_schema::{Error, ErrorCode, Handle, Stray, limits};
+use bulkhead_schema::{Error, ErrorCode, Handle, Stray, bulkhead_capnp as rpc, limits};
 use parking_lot::Mutex;
 
 use crate::{
@@ -28,6 +28,8 @@ const IDLE: Duration = Duration::from_secs(2);
 /// How long an arena that goes back is waited for: a little longer than the kernel waits for work that runs.
 const RETURN_MS: u32 = 12_000;
 const _: () = assert!(RETURN_MS as u64 > limits::DRAIN_SECONDS * 1000);
+/// The column of device memory.
+pub(crate) const DEVICE_BYTES: &str = "device_bytes";
 /// How often the ledger is asked again because an arena came or went.
 const ASKED_MAX: u32 = 8;
 
@@ -38,6 +40,26 @@ pub struct MemoryInfo {
     pub free_bytes: u64,
     /// Bytes of the device.
     pub total_bytes: u64,
+}
+
+/// What the kernel is asked about a session's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// How much there is.
+    Memory,
+    /// And how much is charged.
+    Usage,
+}
+
+/// The device memory that an answer says is charged.
+fn charged_bytes(answered: rpc::gpu_copy_session::ledger_results::Reader<'_>) -> Result<u64, Error> {
+    let ledger = answer(answered.get_result().map_err(broken)?)?;
+    for column in ledger.get_columns().map_err(broken)? {
+        if column.get_name().map_err(broken)? == DEVICE_BYTES {
+            return Ok(column.get_used());
+        }
+    }
+    Ok(0)
 }
 
 /// What frees have to wait for.
@@ -206,15 +228,40 @@ impl Session {
     /// # Errors
     /// Where the session is over.
     pub fn memory(&self) -> Result<MemoryInfo, Error> {
+        self.ask_memory(Asked::Memory).map(|(memory, _)| memory)
+    }
+
+    /// The same, and how many bytes of device memory the session's own allocations take, which are charged to it.
+    ///
+    /// # Errors
+    /// Where the session is over.
+    pub fn usage(&self) -> Result<(MemoryInfo, u64), Error> {
+        self.ask_memory(Asked::Usage)
+    }
+
+    fn ask_memory(&self, what: Asked) -> Result<(MemoryInfo, u64), Error> {
         let memory = &self.inner.memory;
         let mut asked = 0;
         loop {
             let granting = memory.granting.lock();
             let before = memory.heap.lock().changes;
-            let (free, total) = self.inner.remote.call(|context| async move {
-                let response = context.session()?.memory_request().send().promise.await.map_err(broken)?;
+            let (free, total, charged) = self.inner.remote.call(move |context| async move {
+                let session = context.session()?;
+                // Both are asked before either is answered, so that the kernel does nothing in between.
+                let asked = session.memory_request().send();
+                let charged = match what {
+                    Asked::Memory => None,
+                    Asked::Usage => Some(session.ledger_request().send()),
+                };
+                let response = asked.promise.await.map_err(broken)?;
                 let memory = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
-                Ok((memory.get_free_bytes(), memory.get_total_bytes()))
+                let charged = match charged {
+                    None => 0,
+                    Some(asked) => {
+                        charged_bytes(asked.promise.await.map_err(broken)?.get().map_err(broken)?)?
+                    }
+                };
+                Ok((memory.get_free_bytes(), memory.get_total_bytes(), charged))
             })?;
             let heap = memory.heap.lock();
             drop(granting);
@@ -224,7 +271,8 @@ impl Session {
             }
             let freed = heap.quarantine.bytes() + heap.kept.bytes() + heap.withdrawn_bytes;
             let own = heap.arenas.free_bytes() + freed + heap.returning_bytes;
-            return Ok(MemoryInfo { free_bytes: free.saturating_add(own).min(total), total_bytes: total });
+            let free_bytes = free.saturating_add(own).min(total);
+            return Ok((MemoryInfo { free_bytes, total_bytes: total }, charged.saturating_sub(own)));
         }
     }
 

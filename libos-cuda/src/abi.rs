@@ -17,6 +17,7 @@ mod platform;
 mod pools;
 mod queries;
 mod refused;
+mod reported;
 mod streams;
 mod tables;
 mod textures;

@@ -33,7 +33,7 @@ use crate::texture::Objects;
 use crate::vmm::Vmm;
 
 /// The version of CUDA that this library speaks. No runtime so far asks for functions of a later one.
-pub(crate) const VERSION: u32 = 13000;
+pub(crate) const VERSION: u32 = bulkhead_schema::CUDA_VERSION;
 
 /// Names files with the tokens of gates that the program's kernels may call, as `PATH` names folders.
 const GATES: &str = "BULKHEAD_GATES";

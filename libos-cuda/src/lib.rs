@@ -62,6 +62,7 @@ mod query;
 mod register;
 mod registry;
 mod report;
+mod reported;
 mod sanitize;
 mod status;
 mod storage;

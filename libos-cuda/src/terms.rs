@@ -1,5 +1,7 @@
 //! What the process's session is limited to, where whoever starts the program says so.
 
+use bulkhead_schema::limits_told;
+
 use crate::device::{Domain, Terms};
 use crate::status::Status;
 use crate::{machine, report};
@@ -15,12 +17,13 @@ const DOMAIN: &str = "BULKHEAD_DOMAIN";
 /// Where that is no such list: a program that was to have less does not get more.
 pub(crate) fn told() -> Result<Terms, Status> {
     let text = std::env::var_os(VARIABLE).unwrap_or_default();
-    let limits = text.to_str().and_then(read).ok_or_else(|| {
+    let limits = text.to_str().and_then(limits_told).ok_or_else(|| {
         report::once(&format!("{VARIABLE}: {text:?} is no list of COLUMN=AMOUNT"));
         Status::NO_DEVICE
     })?;
     // As long as the process, which has one session.
-    Ok(Terms { limits: Vec::leak(limits), domain: domain()?, ..Terms::default() })
+    let kept = limits.into_iter().map(|(column, most)| (&*String::leak(column.to_owned()), most));
+    Ok(Terms { limits: Vec::leak(kept.collect()), domain: domain()?, ..Terms::default() })
 }
 
 fn domain() -> Result<Domain, Status> {
@@ -39,28 +42,6 @@ fn domain() -> Result<Domain, Status> {
         _ => {
             report::once(&format!("{DOMAIN}: {told:?} is none of `auto`, `guarded` and `isolated`"));
             Err(Status::NO_DEVICE)
-        }
-    }
-}
-
-fn read(text: &str) -> Option<Vec<(&'static str, u64)>> {
-    let one = |part: &str| {
-        let (column, most) = part.split_once('=')?;
-        Some((&*String::leak(column.to_owned()), most.parse().ok()?))
-    };
-    text.split(',').filter(|part| !part.is_empty()).map(one).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn limits_are_read_or_refused() {
-        assert_eq!(read(""), Some(vec![]));
-        assert_eq!(read("device_bytes=4096,streams=2"), Some(vec![("device_bytes", 4096), ("streams", 2)]));
-        for text in ["device_bytes", "device_bytes=", "device_bytes=x", "streams=-1", "streams=1,2"] {
-            assert_eq!(read(text), None, "{text}");
         }
     }
 }

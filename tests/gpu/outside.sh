@@ -13,10 +13,10 @@ if [ "${1:-}" = --carry ]; then
     shift 3
     cd "$here"
     target=${CARGO_TARGET_DIR:-target}
-    cargo build --release -p bulkhead-cli -p bulkhead-libos-cuda
+    cargo build --release -p bulkhead-cli -p bulkhead-libos-cuda -p bulkhead-libos-nvml
     mkdir -p "$folder"
-    cp "$target/release/bulkhead" "$target/release/libcuda.so" "$folder/"
-    strip "$folder/bulkhead" "$folder/libcuda.so"
+    cp "$target"/release/{bulkhead,libcuda.so,libnvidia_ml.so} "$folder/"
+    strip "$folder"/{bulkhead,libcuda.so,libnvidia_ml.so}
     python3 tests/outside/run.py --checkouts "$checkouts" --pack "$folder/outside.tar.xz" "$@"
     exit
 fi

@@ -35,7 +35,7 @@ pub fn bulkhead() -> &'static Path {
         if env::var_os(BUILT).is_none() {
             build(&profile);
         }
-        for name in ["bulkhead", "libcuda.so"] {
+        for name in ["bulkhead", "libcuda.so", "libnvidia_ml.so"] {
             assert!(
                 profile.join(name).is_file(),
                 "{name} is not in {}: run `cargo build --workspace`, or tests/test.sh",
@@ -90,7 +90,16 @@ fn build(profile: &Path) {
     let name = name.to_string_lossy();
     let built = Command::new(cargo)
         .args(["build", "--quiet", "--bins", "--lib", "--examples"])
-        .args(["-p", "bulkhead-cli", "-p", "bulkhead-libos-cuda", "-p", "bulkhead-client"])
+        .args([
+            "-p",
+            "bulkhead-cli",
+            "-p",
+            "bulkhead-libos-cuda",
+            "-p",
+            "bulkhead-libos-nvml",
+            "-p",
+            "bulkhead-client",
+        ])
         .args(["-p", "bulkhead-counter", "-p", "bulkhead-storage", "-p", "bulkhead-nic"])
         .args(["-p", "bulkhead-cufft", "-p", "bulkhead-cufft-library", "--profile"])
         .arg(if name == "debug" { "dev" } else { &name })

@@ -56,8 +56,14 @@ pub fn bulkhead_in(wrapper: &[&str], arguments: &[&str]) -> Command {
         None => Command::new(place::bulkhead()),
     };
     command.args(arguments);
-    for name in ["BULKHEAD_SOCKET", "BULKHEAD_BACKEND", "BULKHEAD_LOG", "BULKHEAD_LIBCUDA", "LD_LIBRARY_PATH"]
-    {
+    for name in [
+        "BULKHEAD_SOCKET",
+        "BULKHEAD_BACKEND",
+        "BULKHEAD_LOG",
+        "BULKHEAD_LIBCUDA",
+        "BULKHEAD_LIBNVML",
+        "LD_LIBRARY_PATH",
+    ] {
         command.env_remove(name);
     }
     command.env("XDG_RUNTIME_DIR", "/nonexistent");

@@ -168,7 +168,10 @@ fn doctor_misses_a_library_os_that_is_not_there() {
     let copied = run(Command::new("cp").arg(bulkhead_tests::place::bulkhead()).arg(&alone), PATIENCE);
     assert_eq!(copied.code(), Some(0), "{}", copied.told());
     let mut doctor = Command::new(&alone);
-    let done = run(doctor.args(["doctor", "--json"]).env_remove("BULKHEAD_LIBCUDA"), PATIENCE);
+    let done = run(
+        doctor.args(["doctor", "--json"]).env_remove("BULKHEAD_LIBCUDA").env_remove("BULKHEAD_LIBNVML"),
+        PATIENCE,
+    );
     assert_eq!(done.code(), Some(1), "{}", done.told());
     let report: Value = serde_json::from_str(&done.stdout).unwrap();
     let missing: Vec<_> =

@@ -40,6 +40,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("kernel", &["schema", "schema/ring", "caps", "mm"]),
     ("client", &["schema", "schema/ring"]),
     ("libos-cuda", &["client", "schema", "schema/fatbin", "guard/link"]),
+    ("libos-nvml", &["client", "schema"]),
     (
         "cli",
         &[
@@ -93,6 +94,7 @@ const DOORS: &[(&str, &str)] = &[
     ("executor/softgpu/src/alu/mod.rs", "instructions that not every processor has"),
     ("executor/tests/confinement.rs", "system calls that are refused"),
     ("libos-cuda/src/lib.rs", "C symbols"),
+    ("libos-nvml/src/lib.rs", "C symbols of NVML"),
     ("kernel/tests/kernel/loss.rs", "a descriptor number from /proc"),
     ("kernel/src/lib.rs", "socket options that no safe library offers"),
     ("kernel/tests/kernel/images.rs", "a lease on a file"),

@@ -485,6 +485,11 @@ impl Session {
         Ok(MemoryInfo { free_bytes: total_bytes - used as u64, total_bytes })
     }
 
+    pub(crate) fn usage(&self) -> Result<(MemoryInfo, u64), Error> {
+        let memory = self.memory()?;
+        Ok((memory, memory.total_bytes - memory.free_bytes))
+    }
+
     pub(crate) fn allocate(&self, bytes: u64) -> Result<Buffer, Error> {
         if bytes > self.memory()?.free_bytes {
             return error(ErrorCode::OutOfMemory, "out of memory");
