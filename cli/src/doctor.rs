@@ -21,6 +21,9 @@ pub(crate) struct Arguments {
     /// Try on this process what a compile process gives up, and tell.
     #[arg(long, hide = true)]
     try_confinement: bool,
+    /// Try on this process what an executor of an isolated session gives up, and tell.
+    #[arg(long, hide = true)]
+    try_sandbox: bool,
 }
 
 /// How a check came out.
@@ -51,6 +54,9 @@ impl Arguments {
 pub(crate) fn run(arguments: &Arguments, apart: Option<rustix::io::Result<()>>) -> Result<ExitCode, Failure> {
     if let Some(apart) = apart {
         return confinement::attempt(apart);
+    }
+    if arguments.try_sandbox {
+        return confinement::attempt_sandbox();
     }
     let backend = Backend::Auto.resolve();
     if arguments.backend {

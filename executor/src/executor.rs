@@ -123,7 +123,10 @@ impl Executor {
         let flags = Arc::new(Flags::open(&gpu)?);
         let pieces_too = Arc::clone(&pieces);
         let plain = tenancy != Tenancy::Shared;
-        let means = Means { gpu: Arc::clone(&gpu), physical, workbench, flags, pieces: pieces_too, plain };
+        // The software GPU runs guarded PTX, whose masks fit the other slots.
+        let wide = plain && gpu.info().backend != "software";
+        let means =
+            Means { gpu: Arc::clone(&gpu), physical, workbench, flags, pieces: pieces_too, plain, wide };
         let (reaper, remains) = Reaper::new();
         let modules = Modules::new(&gpu);
         let executor = Self {

@@ -49,7 +49,7 @@ mod pump;
 mod reaper;
 mod records;
 mod runs;
-mod sandbox;
+pub mod sandbox;
 mod sanitize;
 mod server;
 mod session;

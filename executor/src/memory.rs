@@ -38,6 +38,18 @@ pub(crate) struct Means {
     pub(crate) pieces: Arc<Pieces>,
     /// Whether slots are plain.
     pub(crate) plain: bool,
+    /// Whether there is the wide slot and no other.
+    pub(crate) wide: bool,
+}
+
+impl Means {
+    /// The slot with this index.
+    pub(crate) fn slot(&self, index: u32) -> Option<Slot> {
+        match self.wide {
+            true => (index == 0).then(Slot::wide),
+            false => Slot::new(index),
+        }
+    }
 }
 
 /// Memory that goes: is it scrubbed, where nobody else has it?

@@ -23,6 +23,8 @@ use crate::{
 
 /// Records taken before the session's state is let go for a moment.
 const BATCH: u32 = 32;
+/// The same where they may go to the device together.
+const BATCH_OF_RUNS: u32 = 128;
 /// How long an idle pump spins before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
 /// Turns of the spin loop between two looks at the clock.
@@ -231,7 +233,8 @@ fn turn(state: &mut State, consumer: &mut Consumer, parameters: &mut Vec<u64>) -
         submit(state, consumer, held.position, &held.record, &held.parameters, held.rest)?;
         worked = true;
     }
-    for _ in 0..BATCH {
+    let batch = if state.streams.forms_runs() { BATCH_OF_RUNS } else { BATCH };
+    for _ in 0..batch {
         if state.streams.hold_enough() || !has_room(state)? {
             state.streams.mark_all()?;
             return Ok(if worked { Turn::Worked } else { Turn::Full });

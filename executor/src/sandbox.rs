@@ -15,6 +15,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::compiler::confinement;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, Scope,
     path_beneath_rules,
@@ -57,12 +58,13 @@ fn devices() -> Vec<PathBuf> {
     entries.flatten().map(|entry| entry.path()).filter(|path| is_of_driver(path)).collect()
 }
 
-/// Takes all files but those from the calling thread and those that it starts.
+/// Takes all files but those from the calling thread and those that it starts. Answers the version of Landlock, none where
+/// the system has no Landlock.
 ///
 /// # Errors
 /// Where the system has Landlock and it fails.
-pub(crate) fn take_files() -> io::Result<()> {
-    let restrict = || -> Result<(), RulesetError> {
+pub fn take_files() -> io::Result<Option<i32>> {
+    let restrict = || -> Result<_, RulesetError> {
         let all = AccessFs::from_all(LANDLOCK);
         // Driver 580 writes its threads' names there, and does not start where it cannot.
         let names = AccessFs::from_read(LANDLOCK) | AccessFs::WriteFile | AccessFs::Truncate;
@@ -76,10 +78,10 @@ pub(crate) fn take_files() -> io::Result<()> {
             .add_rules(path_beneath_rules(["/dev"], AccessFs::ReadDir))?
             .add_rules(path_beneath_rules(written, all))?
             .add_rules(path_beneath_rules(["/proc/self/task"], names))?
-            .restrict_self()?;
-        Ok(())
+            .restrict_self()
     };
-    restrict().map_err(io::Error::other)
+    let status = restrict().map_err(io::Error::other)?;
+    Ok(confinement::version(&status))
 }
 
 /// System calls without a condition. Conditions of others are below.
@@ -214,7 +216,7 @@ const OF_TERMINALS: [u32; 2] = [0x5412, 0x541c];
 ///
 /// # Errors
 /// Where the system takes no filter, or the processor is none that it is written for.
-pub(crate) fn take_calls() -> io::Result<()> {
+pub fn take_calls() -> io::Result<()> {
     let filter = filter().map_err(io::Error::other)?;
     seccompiler::apply_filter_all_threads(&filter).map_err(io::Error::other)
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use bulkhead_gpu::{Error as DeviceError, Gpu};
-use bulkhead_mm::{Range, Slot};
+use bulkhead_mm::Range;
 use bulkhead_schema::{Error, ErrorCode, Handle, executor_capnp::request, limits};
 
 use crate::{
@@ -221,7 +221,11 @@ impl Server {
             let error = Error::new(ErrorCode::LimitReached, "too much waits for the device to be idle");
             return Err(error.remedy("try again when the kernels that run now have ended"));
         }
-        let slot = Slot::new(slot).ok_or_else(|| Error::new(ErrorCode::InvalidArgument, "no such slot"))?;
+        let slot = self
+            .executor
+            .slots
+            .slot(slot)
+            .ok_or_else(|| Error::new(ErrorCode::InvalidArgument, "no such slot"))?;
         if self.executor.sessions.lock().contains_key(&session) {
             return Err(Error::new(ErrorCode::InvalidArgument, "the session exists"));
         }

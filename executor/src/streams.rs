@@ -199,6 +199,11 @@ impl Streams {
         self.run = Some(Run::new());
     }
 
+    /// Whether they may.
+    pub(crate) fn forms_runs(&self) -> bool {
+        self.run.is_some()
+    }
+
     /// Launches an entry, now or with what follows it. What was put off goes with the stream's next mark at the latest.
     ///
     /// # Errors

@@ -92,6 +92,7 @@ impl Testbed {
             pieces: Arc::new(Pieces::default()),
             gpu: Arc::clone(&gpu),
             plain: false,
+            wide: false,
         };
         let memory = SlotMemory::open(&means, slot)?;
         let stream = gpu.create_stream(0)?;

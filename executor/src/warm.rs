@@ -35,6 +35,11 @@ impl Slots {
         Self { means, table: Mutex::new(Table { places, stopped: false }), changed: Condvar::new() }
     }
 
+    /// The slot with this index.
+    pub(crate) fn slot(&self, index: u32) -> Option<Slot> {
+        self.means.slot(index)
+    }
+
     /// Takes a slot for a session; fills it where that was not done before.
     pub(crate) fn take(&self, slot: Slot) -> Result<Box<SlotMemory>, Error> {
         let index = slot.index() as usize;
@@ -86,7 +91,7 @@ impl Slots {
             let filled = table.places.iter().filter(|place| !matches!(place, Place::Cold)).count();
             let cold = table.places.iter().position(|place| matches!(place, Place::Cold));
             let wanted = filled < FILLED_MIN.max(used + 1);
-            let next = cold.filter(|_| wanted).and_then(|index| Slot::new(u32::try_from(index).ok()?));
+            let next = cold.filter(|_| wanted).and_then(|index| self.slot(u32::try_from(index).ok()?));
             let Some(slot) = next else {
                 self.changed.wait(&mut table);
                 continue;

@@ -3,8 +3,9 @@
 
 use crate::status::Status;
 
-/// Bits 56 to 63 of every handle. An address with these bits is not canonical, so it faults when it is followed.
-const TAG: u64 = 0xB4;
+/// Bits 56 to 63 of every handle. An address with these bits is not canonical, so it faults when it is followed. The topmost
+/// is 0: `cuda.core` and numba take handles for signed numbers, and refuse negative ones.
+const TAG: u64 = 0x34;
 
 /// What a handle names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,8 +86,9 @@ mod tests {
 
     #[test]
     fn a_handle_is_no_address_of_any_process() {
-        let top = encode(Kind::Pool, u32::MAX, u32::MAX) >> 47;
-        assert!(top != 0 && top != 0x1_FFFF);
+        let handle = encode(Kind::UserObject, u32::MAX, u32::MAX);
+        assert!(handle >> 47 != 0 && handle >> 47 != 0x1_FFFF);
+        assert!(handle >> 63 == 0, "a negative number");
     }
 
     #[test]

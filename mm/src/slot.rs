@@ -7,6 +7,9 @@
 //! | 256-320, 448-512 | guard zones of the read-only half |
 //! | 320-448 | read-only half |
 //!
+//! An isolated session on a GPU has one *wide* slot, with as many addresses as all others together: its code is confined by
+//! nothing but the mappings, so no mask has to fit. Its two windows have 16 and 4 TiB.
+//!
 //! The last 64 MiB of a slot hold its *flag*, which tells the session's kernels how long they may run. The executor
 //! writes it where it has it mapped a second time, below the workbench.
 //!
@@ -51,6 +54,16 @@ const FLAGS_BASE: u64 = 0x1E00_0000_0000;
 pub const WORKBENCH: Range = Range::between(WORKBENCH_BASE, WORKBENCH_BASE + 256 * GIB);
 const WORKBENCH_BASE: u64 = 0x1F00_0000_0000;
 
+/// The windows of the wide slot. PyTorch reserves more than the device has, for each stream and size of block.
+const WIDE_READ_WRITE_BYTES: u64 = 16 << 40;
+const WIDE_READ_ONLY_BYTES: u64 = 4 << 40;
+/// From the first address of the wide slot to its end.
+const WIDE_BYTES: u64 = 3 * ZONE_BYTES + WIDE_READ_WRITE_BYTES + WIDE_READ_ONLY_BYTES;
+const ALL_SLOTS_BYTES: u64 = SLOTS as u64 * SLOT_STRIDE_BYTES;
+
+const _: () =
+    assert!(WIDE_BYTES + 2 * MARGIN_BYTES + WIDE_READ_ONLY_BYTES <= ALL_SLOTS_BYTES, "its shelf has room");
+
 const _: () = {
     assert!(SLOT_BYTES.is_power_of_two() && SLOT_STRIDE_BYTES.is_multiple_of(SLOT_BYTES));
     assert!(SLOTS_BASE.is_multiple_of(SLOT_BYTES), "slots are self-aligned");
@@ -89,13 +102,20 @@ const _: () = {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Slot {
     index: u32,
+    wide: bool,
 }
 
 impl Slot {
     /// The slot with this index; `None` where there is none.
     #[must_use]
     pub const fn new(index: u32) -> Option<Self> {
-        if index < SLOTS { Some(Self { index }) } else { None }
+        if index < SLOTS { Some(Self { index, wide: false }) } else { None }
+    }
+
+    /// The wide slot: where it is used there is no other.
+    #[must_use]
+    pub const fn wide() -> Self {
+        Self { index: 0, wide: true }
     }
 
     /// Its index.
@@ -113,52 +133,65 @@ impl Slot {
     /// All of it.
     #[must_use]
     pub const fn range(self) -> Range {
-        Range::between(self.base().0, self.base().0 + SLOT_BYTES)
+        Range::between(self.base().0, self.end())
+    }
+
+    const fn end(self) -> u64 {
+        self.base().0 + if self.wide { WIDE_BYTES } else { SLOT_BYTES }
+    }
+
+    /// Where the upper half begins.
+    const fn middle(self) -> u64 {
+        let lower = if self.wide { 2 * ZONE_BYTES + WIDE_READ_WRITE_BYTES } else { HALF_BYTES };
+        self.base().0 + lower
     }
 
     /// All of it, with its margins: what a session's accesses can reach.
     #[must_use]
     pub const fn reach(self) -> Range {
-        Range::between(self.base().0 - MARGIN_BYTES, self.base().0 + SLOT_BYTES + MARGIN_BYTES)
+        Range::between(self.base().0 - MARGIN_BYTES, self.end() + MARGIN_BYTES)
     }
 
     /// What a session's stores can reach: the lower half, with its margins.
     #[must_use]
     pub const fn stores_reach(self) -> Range {
-        Range::between(self.base().0 - MARGIN_BYTES, self.base().0 + HALF_BYTES + MARGIN_BYTES)
+        Range::between(self.base().0 - MARGIN_BYTES, self.middle() + MARGIN_BYTES)
     }
 
     /// Addresses that name memory which is mapped nowhere; out of every session's reach.
     #[must_use]
     pub const fn shelf(self) -> Range {
-        let next = self.base().0 + SLOT_STRIDE_BYTES;
+        let next = self.base().0 + if self.wide { ALL_SLOTS_BYTES } else { SLOT_STRIDE_BYTES };
         Range::between(self.reach().end().0, next - MARGIN_BYTES)
     }
 
     /// The half that takes stores, guard zones included.
     #[must_use]
     pub const fn lower_half(self) -> Range {
-        Range::between(self.base().0, self.base().0 + HALF_BYTES)
+        Range::between(self.base().0, self.middle())
     }
 
     /// The half that takes loads only, guard zones included.
     #[must_use]
     pub const fn upper_half(self) -> Range {
-        Range::between(self.base().0 + HALF_BYTES, self.base().0 + SLOT_BYTES)
+        Range::between(self.middle(), self.end())
     }
 
     /// The part of the lower half that arenas may lie in.
     #[must_use]
     pub const fn read_write(self) -> Range {
         let start = self.base().0 + ZONE_BYTES;
-        Range::between(start, start + WINDOW_BYTES)
+        Range::between(start, start + if self.wide { WIDE_READ_WRITE_BYTES } else { WINDOW_BYTES })
     }
 
     /// The part of the upper half that read-only memory may lie in.
     #[must_use]
     pub const fn read_only(self) -> Range {
-        let start = self.base().0 + HALF_BYTES + ZONE_BYTES;
-        Range::between(start, start + WINDOW_BYTES)
+        // The wide slot has one zone between its windows.
+        match self.wide {
+            true => Range::between(self.middle(), self.middle() + WIDE_READ_ONLY_BYTES),
+            false => Range::between(self.middle() + ZONE_BYTES, self.middle() + ZONE_BYTES + WINDOW_BYTES),
+        }
     }
 
     /// The last granule of the slot: the page with the session's flag, over and over.
@@ -198,6 +231,30 @@ impl Slot {
 mod tests {
     #![allow(clippy::cast_possible_truncation, reason = "splits addresses into words on purpose")]
     use super::*;
+
+    #[test]
+    fn the_wide_slot_keeps_its_parts_apart_and_holds_what_programs_reserve() {
+        let wide = Slot::wide();
+        assert!(wide.read_write().bytes() >= 16 << 40);
+        let parts = [
+            FLAGS,
+            WORKBENCH,
+            Range::between(wide.reach().start().0, wide.read_write().start().0),
+            wide.read_write(),
+            wide.read_only(),
+            wide.flag_granule(),
+            wide.shelf(),
+        ];
+        for pair in parts.windows(2) {
+            assert!(pair[0].end().0 <= pair[1].start().0, "{pair:?}");
+        }
+        assert!(
+            wide.reach().contains(wide.flag_granule()) && !wide.read_only().contains(wide.flag_granule())
+        );
+        assert!(wide.stores_reach().contains(wide.read_write()));
+        assert!(wide.shelf().bytes() >= wide.read_only().bytes() && wide.shelf().end().0 < 1 << 47);
+        assert!(wide.reach().contains(wide.read_only()));
+    }
     use crate::testing::{Choices, seeds};
 
     fn confine(address: u64, mask: u32, slot: Slot) -> u64 {

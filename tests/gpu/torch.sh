@@ -41,7 +41,8 @@ for name in ${*:-$(python3 "$here/tests/torch/workloads.py" --list) $(python3 "$
     else
         ended=1
         printf 'DIFFERS %-32s code %s\n  natively: %s\n  here:     %s\n' "$name" $code "$(head -n 3 "$work/native" | cut -c1-300)" "$(head -n 3 "$work/ours" | cut -c1-300)"
-        grep -v "^$name" "$work/ours.err" | tail -n "${LINES_OF_ERRORS:-8}" | cut -c1-220
+        grep '^bulkhead' "$work/ours.err" | sort | uniq -c | head -n 8 | cut -c1-260
+        grep -v "^$name\|^bulkhead" "$work/ours.err" | tail -n "${LINES_OF_ERRORS:-8}" | cut -c1-220
     fi
 done
 "$bulkhead" status

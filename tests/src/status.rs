@@ -18,6 +18,8 @@ pub struct Status {
     pub failovers: u32,
     /// How often sessions were swapped out, and in.
     pub swaps: (u32, u32),
+    /// Executors that wait for an isolated session.
+    pub warm: u32,
     /// What all sessions together are charged for.
     pub charged_bytes: u64,
     /// What all sessions together use of everything.
@@ -59,6 +61,8 @@ pub struct SessionStatus {
     pub lost: bool,
     /// Its own executor's process; 0 of a guarded session.
     pub executor_pid: u32,
+    /// Whether the operator has suspended it.
+    pub suspended: bool,
 }
 
 impl Status {
@@ -185,6 +189,7 @@ fn read(status: status::Reader<'_>) -> capnp::Result<Status> {
             quarantined_bytes: session.get_quarantined_bytes(),
             lost: session.get_lost(),
             executor_pid: session.get_executor_pid(),
+            suspended: session.get_suspended(),
         })
     };
     Ok(Status {
@@ -193,6 +198,7 @@ fn read(status: status::Reader<'_>) -> capnp::Result<Status> {
         standby_pid: device.get_standby_pid(),
         failovers: device.get_failovers(),
         swaps: (device.get_swap_outs(), device.get_swap_ins()),
+        warm: device.get_warm(),
         charged_bytes: device.get_charged_bytes(),
         ledger: device.get_ledger()?.iter().map(Column::read).collect::<capnp::Result<_>>()?,
         sessions: status.get_sessions()?.iter().map(session).collect::<capnp::Result<_>>()?,

@@ -113,6 +113,8 @@ fn doctor_tells_what_is_there_and_how_to_get_what_is_missing() {
         "namespaces",
         "Landlock",
         "seccomp",
+        "isolated: files",
+        "isolated: calls",
         "SO_PASSRIGHTS",
         "SO_PEERPIDFD",
     ];
@@ -123,7 +125,7 @@ fn doctor_tells_what_is_there_and_how_to_get_what_is_missing() {
         assert!(!check["detail"].as_str().unwrap().is_empty(), "{check:#}");
         assert!(state == "found" || !check["remedy"].as_str().unwrap().is_empty(), "no remedy: {check:#}");
     }
-    for name in ["non-dumpable", "no_new_privs", "seccomp"] {
+    for name in ["non-dumpable", "no_new_privs", "seccomp", "isolated: calls"] {
         assert_eq!(check(name).unwrap()["state"], "found", "no image is read here: {report:#}");
     }
     let landlock = check("Landlock").unwrap();
@@ -131,6 +133,7 @@ fn doctor_tells_what_is_there_and_how_to_get_what_is_missing() {
         landlock["state"] != "found" || landlock["detail"].as_str().unwrap().starts_with("ABI "),
         "{landlock:#}"
     );
+    assert_eq!(check("isolated: files").unwrap()["state"], landlock["state"], "{report:#}");
     let backend = done(&["doctor", "--backend"]).stdout;
     assert_eq!(report["backend"], backend.trim());
     let human = done(&["doctor"]);

@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use bulkhead_client::{Access, Domain, ErrorCode, Options, Session, Terms, Uses};
+use bulkhead_client::{Access, Domain, ErrorCode, Options, Parameters, Session, Terms, Uses};
 use bulkhead_tests::{
     kernel::Kernel,
     neighbour::Neighbour,
@@ -157,4 +157,121 @@ fn an_isolated_session_gives_no_programs_away() {
     let session = isolated(&kernel, "owner");
     let refused = session.program(None, &[], Terms::default());
     assert_eq!(refused.err().unwrap().code, ErrorCode::NotSupported);
+}
+
+/// Isolated executors of a kernel, whether they have a session or not.
+fn executors_of(kernel: &Kernel) -> Vec<u32> {
+    let status = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let parent = format!("PPid:\t{}\n", kernel.pid());
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| status(*pid).contains(&parent))
+        .filter(|pid| {
+            let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            command.split(|byte| *byte == 0).any(|word| word == b"--isolated")
+        })
+        .collect()
+}
+
+#[test]
+fn an_isolated_session_gets_an_executor_that_waited_and_another_takes_its_place() {
+    let kernel = Kernel::with(&["--warm", "2"]);
+    until("two wait", || kernel.status().warm == 2);
+    let waited = executors_of(&kernel);
+    assert_eq!(waited.len(), 2, "{waited:?}");
+    let (one, two) = (Tenant::over(isolated(&kernel, "one")), Tenant::over(isolated(&kernel, "two")));
+    for name in ["one", "two"] {
+        assert!(waited.contains(&executor_of(&kernel, name)), "{name} waited for a start");
+    }
+    for tenant in [&one, &two] {
+        assert_eq!(tenant.loads(tenant.arena(PAGE_BYTES, 5).address()), 5);
+    }
+    until("two wait again", || kernel.status().warm == 2);
+    // One that ends while it waits is nobody's, and replaced.
+    let idle = executors_of(&kernel).into_iter().find(|pid| !waited.contains(pid)).unwrap();
+    process::kill(idle);
+    until("it is gone", || !executors_of(&kernel).contains(&idle));
+    let third = isolated(&kernel, "third");
+    assert_ne!(executor_of(&kernel, "third"), idle);
+    third.status().unwrap();
+    drop((one, two, third));
+    kernel.without(&["one", "two", "third"]).check_ledgers();
+}
+
+#[test]
+fn isolated_executors_have_given_up_what_they_do_not_need() {
+    let kernel = Kernel::start();
+    let session = isolated(&kernel, "one");
+    let pid = executor_of(&kernel, "one");
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    for held in ["Seccomp:\t2\n", "NoNewPrivs:\t1\n"] {
+        assert!(status.contains(held), "{held}: {status}");
+    }
+    // All of its threads, those of the device too.
+    for task in std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten() {
+        let status = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        assert!(status.is_empty() || status.contains("Seccomp:\t2\n"), "{status}");
+    }
+    session.status().unwrap();
+}
+
+/// The number of a session.
+fn number(kernel: &Kernel, name: &str) -> String {
+    kernel.status().session(name).unwrap().id.to_string()
+}
+
+fn operator(kernel: &Kernel, what: &str, session: &str) -> process::Done {
+    process::run(process::bulkhead(&[what, session, "--socket"]).arg(kernel.socket()), PATIENCE)
+}
+
+#[test]
+fn a_suspended_session_has_no_memory_on_the_device_and_goes_on_where_it_was() {
+    let kernel = Kernel::start();
+    let mut neighbour = Neighbour::new(&kernel, "neighbour");
+    let guarded = Tenant::new(&kernel, "guarded");
+    let alone = Tenant::over(isolated(&kernel, "isolated"));
+    for (name, tenant) in [("guarded", &guarded), ("isolated", &alone)] {
+        let arena = tenant.arena(8 * PAGE_BYTES, 9);
+        let (before, id) = (kernel.status(), number(&kernel, name));
+        let done = operator(&kernel, "suspend", &id);
+        assert_eq!(done.code(), Some(0), "{}", done.told());
+        let status = kernel.status();
+        let session = status.session(name).unwrap();
+        assert!(session.suspended && session.swapped_bytes >= 8 * PAGE_BYTES, "{session:?}");
+        assert!(status.charged_bytes + 8 * PAGE_BYTES <= before.charged_bytes);
+        // Twice is once.
+        assert_eq!(operator(&kernel, "suspend", &id).code(), Some(0));
+        let fence = tenant.launch("store", &Parameters::new().u64(arena.address()).u32(10));
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        assert!(!tenant.session.is_done(fence).unwrap(), "{name} works though it is suspended");
+        assert!(kernel.status().session(name).unwrap().suspended);
+        neighbour.work();
+        let done = operator(&kernel, "resume", &id);
+        assert_eq!(done.code(), Some(0), "{}", done.told());
+        tenant.session.wait(fence).unwrap();
+        assert_eq!((tenant.loads(arena.address()), tenant.loads(arena.address() + 4)), (10, 9));
+        assert_eq!(kernel.status().session(name).unwrap().swapped_bytes, 0);
+        let again = operator(&kernel, "resume", &id);
+        assert!(again.code() == Some(1) && again.stderr.contains("not suspended"), "{}", again.told());
+    }
+    let nobody = operator(&kernel, "suspend", "4711");
+    assert!(nobody.code() == Some(1) && nobody.stderr.contains("no session 4711"), "{}", nobody.told());
+    neighbour.work();
+}
+
+#[test]
+fn a_suspended_session_can_end_and_one_that_cannot_be_moved_goes_on() {
+    let kernel = Kernel::with(&["--swap-memory", "64MiB"]);
+    let before = kernel.status();
+    let tenant = Tenant::over(isolated(&kernel, "ended"));
+    let arena = tenant.arena(PAGE_BYTES, 1);
+    assert_eq!(operator(&kernel, "suspend", &number(&kernel, "ended")).code(), Some(0));
+    drop((arena, tenant));
+    assert_eq!(kernel.without(&["ended"]).charged_bytes, before.charged_bytes);
+    let tenant = Tenant::over(isolated(&kernel, "large"));
+    let arena = tenant.arena(128 << 20, 2);
+    let done = operator(&kernel, "suspend", &number(&kernel, "large"));
+    assert_eq!(done.code(), Some(1), "there is no room for it: {}", done.told());
+    assert!(!kernel.status().session("large").unwrap().suspended);
+    assert_eq!(tenant.loads(arena.address()), 2);
 }

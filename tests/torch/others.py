@@ -125,6 +125,9 @@ def jax_prealloc():
 @workload
 def numba_kernels():
     import numpy
+    if not hasattr(numpy, "row_stack"):
+        # Where numba is older than numpy.
+        numpy.row_stack = numpy.vstack
     from numba import cuda
 
     @cuda.jit

@@ -9,7 +9,7 @@ use std::{
     process::{Command, ExitCode, Stdio},
 };
 
-use bulkhead_executor::compiler::confinement;
+use bulkhead_executor::{compiler::confinement, sandbox};
 use rustix::process::DumpableBehavior;
 
 use super::{Check, State};
@@ -20,6 +20,23 @@ const NO_NEW_PRIVS: &str = "no_new_privs";
 const NAMESPACES: &str = "namespaces";
 const LANDLOCK: &str = "Landlock";
 const SECCOMP: &str = "seccomp";
+
+const SANDBOX_FILES: &str = "isolated: files";
+const SANDBOX_CALLS: &str = "isolated: calls";
+
+/// The same of executors of isolated sessions.
+const TRIED_OF_SANDBOX: [(&str, State, &str); 2] = [
+    (
+        SANDBOX_FILES,
+        State::Absent,
+        "use Linux 5.13 or later with CONFIG_SECURITY_LANDLOCK and `landlock` among `lsm=`",
+    ),
+    (
+        SANDBOX_CALLS,
+        State::Missing,
+        "no isolated session opens without: use a Linux with CONFIG_SECCOMP_FILTER, on x86_64 or aarch64",
+    ),
+];
 
 /// What is tried, what becomes of Bulkhead where it is not there, and how to get it.
 const TRIED: [(&str, State, &str); 5] = [
@@ -85,6 +102,39 @@ pub(super) fn attempt(apart: rustix::io::Result<()>) -> Result<ExitCode, Failure
     Ok(ExitCode::SUCCESS)
 }
 
+/// Gives up on the calling process what an executor of an isolated session does, tries to do it all the same, and tells.
+pub(super) fn attempt_sandbox() -> Result<ExitCode, Failure> {
+    processes::keep_out()?;
+    // Its own program is anybody's file, as far as the walls go; what is to be read all the same is here.
+    let own = std::env::current_exe().map_err(Failure::doing("this program"))?;
+    let secret = std::env::temp_dir().join(format!("bulkhead-sandbox-{}", std::process::id()));
+    std::fs::write(&secret, "secret").map_err(Failure::doing(secret.display()))?;
+    let files = match sandbox::take_files() {
+        Ok(Some(version)) => match std::fs::read(&secret) {
+            Ok(_) => Err("the system has Landlock and it does not hold".to_owned()),
+            Err(_) => Ok(format!("ABI {version}: executors open the driver's files only")),
+        },
+        Ok(None) => Err("the system has no Landlock: an executor opens what its user may".to_owned()),
+        Err(error) => Err(error.to_string()),
+    };
+    // The driver's part goes on.
+    let threads = || std::thread::Builder::new().spawn(|| std::fs::read("/proc/self/maps").is_ok());
+    let calls = sandbox::take_calls().map_err(|error| error.to_string()).and_then(|()| {
+        let started = Command::new(&own).arg("--version").stdout(Stdio::null()).status();
+        let connects = std::net::TcpStream::connect("127.0.0.1:9");
+        let reads = threads().ok().and_then(|thread| thread.join().ok());
+        match (started, connects.map_err(|error| error.raw_os_error()), reads) {
+            (Err(_), Err(Some(error)), Some(true)) if error == rustix::io::Errno::NOSYS.raw_os_error() => {
+                Ok("executors start no program and make no socket".to_owned())
+            }
+            other => Err(format!("the system takes the filter and it does not hold: {other:?}")),
+        }
+    });
+    tell(SANDBOX_FILES, files)?;
+    tell(SANDBOX_CALLS, calls)?;
+    Ok(ExitCode::SUCCESS)
+}
+
 /// One line: what, whether it holds, and more of it.
 fn tell(name: &str, came: Result<impl Display, String>) -> Result<(), Failure> {
     output::print(&match came {
@@ -95,7 +145,15 @@ fn tell(name: &str, came: Result<impl Display, String>) -> Result<(), Failure> {
 
 /// What holds here.
 pub(super) fn checks() -> Vec<Check> {
-    let (told, end) = match tried() {
+    let mut checks = outcomes("--try-confinement", &TRIED);
+    checks.extend(outcomes("--try-sandbox", &TRIED_OF_SANDBOX));
+    checks.extend(sockets());
+    checks
+}
+
+/// What became of what a process of its own tried.
+fn outcomes(option: &str, tried: &[(&'static str, State, &'static str)]) -> Vec<Check> {
+    let (told, end) = match attempted(option) {
         Ok(told) => told,
         Err(failure) => (String::new(), failure.to_string()),
     };
@@ -117,16 +175,20 @@ pub(super) fn checks() -> Vec<Check> {
             remedy,
         },
     };
-    let mut checks: Vec<_> = TRIED.into_iter().map(check).collect();
-    checks.extend(sockets());
-    checks
+    tried.iter().copied().map(check).collect()
 }
 
 /// What a process said that tried it, and how it ended.
-fn tried() -> Result<(String, String), Failure> {
+fn attempted(option: &str) -> Result<(String, String), Failure> {
     let mut command = Command::new(place::binary()?);
-    command.args(["doctor", "--try-confinement"]).env_clear().stdin(Stdio::null());
-    let done = command.output().map_err(Failure::doing("a process of its own"))?;
+    command.args(["doctor", option]).env_clear().env("TMPDIR", std::env::temp_dir()).stdin(Stdio::null());
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.map_err(Failure::doing("a process of its own"))?;
+    let scratch = std::env::temp_dir().join(format!("bulkhead-sandbox-{}", child.id()));
+    let done = child.wait_with_output().map_err(Failure::doing("a process of its own"));
+    // It cannot take that away itself any more, and may not have made it.
+    std::fs::remove_file(scratch).unwrap_or_default();
+    let done = done?;
     Ok((String::from_utf8_lossy(&done.stdout).into_owned(), done.status.to_string()))
 }
 

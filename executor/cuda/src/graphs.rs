@@ -9,14 +9,14 @@
 
 use std::collections::HashMap;
 
-use bulkhead_gpu::{EntryId, Error, Launch, StreamId};
+use bulkhead_gpu::{EntryId, Error, GRAPH_SIZES, Launch, StreamId};
 
 use crate::sys::{Chain, Function, Stream};
 use crate::table::Pin;
 use crate::{Cuda, gpu};
 
-/// Graphs that a device keeps at most: some 100 KiB of its memory each.
-const KEPT_MAX: usize = 16;
+/// Graphs that a device keeps at most, 50 to 230 KiB of its memory each: those of four streams.
+const KEPT_MAX: usize = 4 * GRAPH_SIZES.len();
 /// A stream gets a graph of a size when it could use it for the so many'th time: making one takes as long as 50 launches.
 const ASKED_MIN: u32 = 3;
 /// A size whose graphs were refused so often, one after the other, is not tried again on that stream.

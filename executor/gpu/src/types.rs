@@ -75,7 +75,7 @@ pub struct Launch<'a> {
 }
 
 /// How many kernels a graph of [`crate::Gpu::launch_graph`] has, most first.
-pub const GRAPH_SIZES: [usize; 4] = [32, 16, 8, 4];
+pub const GRAPH_SIZES: [usize; 6] = [128, 64, 32, 16, 8, 4];
 
 /// What a driver is asked that changes nothing, and the words that it is asked with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,7 +12,8 @@
 use std::{collections::BTreeMap, io};
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, LandlockStatus, Ruleset, RulesetAttr, RulesetError, RulesetStatus,
+    ABI, Access, AccessFs, AccessNet, LandlockStatus, RestrictionStatus, Ruleset, RulesetAttr, RulesetError,
+    RulesetStatus,
 };
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
@@ -76,14 +77,19 @@ pub fn take_files() -> io::Result<Option<i32>> {
         rules.create()?.restrict_self()
     };
     let status = restricted().map_err(io::Error::other)?;
-    Ok(match (status.ruleset, status.landlock) {
+    Ok(version(&status))
+}
+
+/// The version of Landlock that restricts; none where nothing does.
+pub(crate) fn version(status: &RestrictionStatus) -> Option<i32> {
+    match (&status.ruleset, &status.landlock) {
         (RulesetStatus::NotEnforced, _)
         | (_, LandlockStatus::NotEnabled | LandlockStatus::NotImplemented) => None,
         (
             RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced,
             LandlockStatus::Available { effective_abi, kernel_abi },
-        ) => Some(kernel_abi.unwrap_or(effective_abi as i32)),
-    })
+        ) => Some(kernel_abi.unwrap_or(*effective_abi as i32)),
+    }
 }
 
 /// Takes all system calls but those listed from this process.

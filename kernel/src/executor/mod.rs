@@ -76,6 +76,20 @@ impl Incarnation {
         Some(SlotLease { incarnation: Rc::clone(self), slot })
     }
 
+    /// Takes the wide slot of an executor that has no other.
+    pub(crate) fn lease_wide(self: &Rc<Self>) -> Option<SlotLease> {
+        let mut lease = self.lease()?;
+        (lease.slot.index() == 0).then(|| {
+            lease.slot = Slot::wide();
+            lease
+        })
+    }
+
+    /// Whether its device takes machine code: the software GPU runs guarded PTX, whoever's it is.
+    pub(crate) fn runs_machine_code(&self) -> bool {
+        self.info.backend != "software"
+    }
+
     /// Takes the same slot as in another executor, until the lease is dropped; `None` where somebody has it.
     pub(crate) fn lease_same(self: &Rc<Self>, slot: Slot) -> Option<SlotLease> {
         let mut taken = self.slots_taken.borrow_mut();

@@ -31,7 +31,7 @@ use std::{
 };
 
 use bulkhead_caps::{Access, Kind, Line, Need, ObjectId, Owner};
-use bulkhead_mm::{Account, Region, Reservations, Resource, SINK_BYTES, SLOT_BYTES, Slot};
+use bulkhead_mm::{Account, Region, Reservations, Resource, SINK_BYTES, Slot};
 use bulkhead_ring::{Control, layout};
 use bulkhead_schema::{Error, ErrorCode, Handle, limits};
 use tokio::sync::{Mutex, Notify, oneshot, watch};
@@ -258,7 +258,9 @@ impl Session {
         };
         // From when its session is over on, an executor of its own ends.
         let mut alone = Alone { device: Rc::clone(&device), charges };
-        let lease = incarnation.lease().ok_or_else(|| {
+        let is_wide = device.is_isolated() && incarnation.runs_machine_code();
+        let lease = if is_wide { incarnation.lease_wide() } else { incarnation.lease() };
+        let lease = lease.ok_or_else(|| {
             Error::new(ErrorCode::LimitReached, "the device has as many sessions as it can have")
                 .remedy("close a session, or try again later")
         })?;
@@ -431,7 +433,7 @@ impl Session {
 
     /// Its device addresses.
     pub(crate) fn addresses(&self) -> (u64, u64) {
-        (self.slot.base().0, SLOT_BYTES)
+        (self.slot.base().0, self.slot.range().bytes())
     }
 
     /// The capabilities of its device.

@@ -25,7 +25,7 @@ const PARAMETERS_BYTES_MAX: u64 = 4096 * PARAMETER_BYTES;
 impl Session {
     /// Whether its images go to the driver as they are.
     pub(super) fn runs_machine_code(&self) -> bool {
-        self.device.is_isolated() && self.incarnation().info.backend != "software"
+        self.device.is_isolated() && self.incarnation().runs_machine_code()
     }
 
     /// Has its executor load an image that was written and sealed.

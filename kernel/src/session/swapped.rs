@@ -369,7 +369,10 @@ impl Session {
     pub(crate) async fn resume(&self) -> Result<(), Error> {
         self.live()?;
         if !self.swap.suspended.send_replace(false) {
-            return Err(Error::new(ErrorCode::InvalidArgument, format!("session {} is not suspended", self.id)));
+            return Err(Error::new(
+                ErrorCode::InvalidArgument,
+                format!("session {} is not suspended", self.id),
+            ));
         }
         let turn = self.device.mover.turn(self).await;
         self.come_back(&turn).await

@@ -493,7 +493,7 @@ fn a_launch_that_cannot_be_gets_the_code_that_the_driver_gives() {
 #[test]
 fn handles_that_were_never_given_are_refused() {
     let _turn = begin();
-    for handle in [0, 3, 0xDEAD_BEEF, u64::MAX, PTX.as_ptr().addr() as u64, 0xB406_0000_0100_FFFF] {
+    for handle in [0, 3, 0xDEAD_BEEF, u64::MAX, PTX.as_ptr().addr() as u64, 0x3406_0000_0100_FFFF] {
         let launched = unsafe { cuLaunchKernel(handle, 1, 1, 1, 1, 1, 1, 0, 0, null_mut(), null_mut()) };
         refused(launched, Status::INVALID_HANDLE);
         refused(unsafe { cuEventQuery(handle) }, Status::INVALID_HANDLE);

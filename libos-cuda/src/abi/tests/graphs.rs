@@ -648,7 +648,7 @@ fn handles_of_graphs_that_were_never_given_are_refused() {
     let _turn = begin();
     let one = stream(1);
     let (mut value, mut count) = (0, 0);
-    for handle in [0, 1, one, 0xB409_0000_0100_0000, 0xB40A_0000_0100_0000, 0xB40B_0000_0100_0000, u64::MAX] {
+    for handle in [0, 1, one, 0x3409_0000_0100_0000, 0x340A_0000_0100_0000, 0x340B_0000_0100_0000, u64::MAX] {
         let handle = handle | u64::from(handle > u64::from(u32::MAX)) << 20;
         refused(unsafe { cuGraphDestroy(handle) }, Status::INVALID_VALUE);
         refused(unsafe { cuGraphClone(&raw mut value, handle) }, Status::INVALID_VALUE);
