@@ -181,9 +181,10 @@ impl Session {
             && self.shelf.borrow().taken().next().is_none()
     }
 
-    /// How much room it could make; `None` where it may not be swapped out, or is not there.
+    /// How much room it could make; `None` where it may not be swapped out, or is not there. Of an isolated session only its own
+    /// executor knows whether it is idle: nobody is swapped out for another by that word.
     pub(crate) fn movable_bytes(&self) -> Option<u64> {
-        if self.swap.is_away() || self.live().is_err() || !self.may_be_away() {
+        if self.device.is_isolated() || self.swap.is_away() || self.live().is_err() || !self.may_be_away() {
             return None;
         }
         Some(self.tally.mapped_bytes()).filter(|bytes| *bytes > 0)

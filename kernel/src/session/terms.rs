@@ -61,8 +61,7 @@ impl Terms {
             Ok(bulkhead_capnp::Domain::Isolated) => Domain::Isolated,
             Err(_) => return Err(invalid("terms name a domain that this kernel does not know".to_owned())),
         };
-        // Its memory is mapped in a process that nothing of another session's is moved from.
-        let keep_resident = reader.get_keep_resident() || domain == Domain::Isolated;
+        let keep_resident = reader.get_keep_resident();
         Ok(Self { most, priority: reader.get_priority(), keep_resident, domain })
     }
 
@@ -71,7 +70,7 @@ impl Terms {
         Self {
             most: self.most.min(above.most),
             priority: self.priority.max(above.priority),
-            keep_resident: self.keep_resident && above.keep_resident || above.domain == Domain::Isolated,
+            keep_resident: self.keep_resident && above.keep_resident,
             domain: above.domain,
         }
     }

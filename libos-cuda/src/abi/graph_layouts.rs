@@ -219,14 +219,17 @@ impl NodeParameters {
 const COUNT_MAX: usize = 1 << 20;
 
 impl InSlice<EdgeData> {
-    /// Only full dependencies are there: from the end of one node to the beginning of the other.
-    pub(crate) fn check_full(&self, count: usize) -> Result<(), Status> {
+    /// That they are dependencies. All are kept as full ones, from the end of one node to the beginning of the other: those
+    /// that let a kernel begin before another has ended (programmatic ones) allow that, and ask for nothing.
+    pub(crate) fn check(&self, count: usize) -> Result<(), Status> {
         if count > COUNT_MAX {
             return Err(Status::INVALID_VALUE);
         }
-        if self.is_null() || self.read(count)?.iter().all(|edge| *edge == [0; 8]) {
+        // The ports of its two ends, its type, and five bytes of zeros.
+        let is_one = |edge: &EdgeData| matches!(edge, [0..=2, 0, 0..=1, 0, 0, 0, 0, 0]);
+        if self.is_null() || self.read(count)?.iter().all(is_one) {
             return Ok(());
         }
-        Err(Status::NOT_SUPPORTED)
+        Err(Status::INVALID_VALUE)
     }
 }

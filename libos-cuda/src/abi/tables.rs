@@ -18,16 +18,38 @@ use crate::{context, driver, module, query, report, storage};
 #[repr(transparent)]
 struct Table<const N: usize>([Function; N]);
 
+/// For each number of a table a function that is not there, and says so.
+macro_rules! absent_ones {
+    ($table:ident; $($number:literal)*) => { [$(Function(absent::<$table, $number> as *const c_void)),*] };
+}
+
+/// As many of them as the longest table has.
+const fn absent_ones<const TABLE: u32>() -> [Function; 99] {
+    absent_ones!(
+        TABLE;
+        0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41
+        42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80
+        81 82 83 84 85 86 87 88 89 90 91 92 93 94 95 96 97 98
+    )
+}
+
 impl<const N: usize> Table<N> {
-    /// A table of functions that are not there, with its size.
-    const fn sized() -> Table<N> {
-        let mut table = Table([Function(absent as *const c_void); N]);
+    /// A table of functions that are not there, with its size. The id of `TABLE` begins so.
+    const fn sized<const TABLE: u32>() -> Table<N> {
+        let mut table = Self::unsized_::<TABLE>();
         table.0[0] = Function(std::ptr::without_provenance(N * size_of::<usize>()));
         table
     }
 
-    const fn unsized_() -> Table<N> {
-        Table([Function(absent as *const c_void); N])
+    const fn unsized_<const TABLE: u32>() -> Table<N> {
+        let ones = absent_ones::<TABLE>();
+        let mut table = Table([Function(absent::<TABLE, 0> as *const c_void); N]);
+        let mut number = 0;
+        while number < N && number < ones.len() {
+            table.0[number] = Function(ones[number].0);
+            number += 1;
+        }
+        table
     }
 
     const fn with(mut self, number: usize, function: *const c_void) -> Table<N> {
@@ -40,7 +62,7 @@ impl<const N: usize> Table<N> {
     }
 }
 
-static CUDART: Table<13> = Table::sized()
+static CUDART: Table<13> = Table::sized::<0x6BD5_FB6C>()
     .with(1, load_wrapped as *const c_void)
     .with(2, primary_inactive as *const c_void)
     .with(6, load_wrapped_with as *const c_void)
@@ -49,28 +71,28 @@ static CUDART: Table<13> = Table::sized()
     .with(12, nothing as *const c_void);
 
 static RUNTIME_BUFFERS: Table<7> =
-    Table::sized().with(2, buffer_1 as *const c_void).with(6, buffer_2 as *const c_void);
+    Table::sized::<0xA094_798C>().with(2, buffer_1 as *const c_void).with(6, buffer_2 as *const c_void);
 
-static CURRENT: Table<3> = Table::sized().with(2, current as *const c_void);
+static CURRENT: Table<3> = Table::sized::<0x42D8_5A81>().with(2, current as *const c_void);
 
-static STORAGE: Table<4> = Table::unsized_()
+static STORAGE: Table<4> = Table::unsized_::<0xC693_336E>()
     .with(0, storage_put as *const c_void)
     .with(1, storage_delete as *const c_void)
     .with(2, storage_get as *const c_void);
 
 static CONTEXT_CHECKS: Table<15> =
-    Table::sized().with(2, context_check as *const c_void).with(3, nothing as *const c_void);
+    Table::sized::<0x263E_8860>().with(2, context_check as *const c_void).with(3, nothing as *const c_void);
 
-static DRIVER_CHECK: Table<3> = Table::sized().with(1, driver_check as *const c_void);
+static DRIVER_CHECK: Table<3> = Table::sized::<0xD408_2055>().with(1, driver_check as *const c_void);
 
-static LIBRARIES: Table<93> = Table::sized().with(4, context_is_plain as *const c_void);
+static LIBRARIES: Table<93> = Table::sized::<0x2131_8C60>().with(4, context_is_plain as *const c_void);
 
 /// What cuFFT asks for, and of it one function (facts: seen on driver 580, and in public sources of remoting projects).
-static FUNCTIONS: Table<99> = Table::sized().with(7, each_function as *const c_void);
+static FUNCTIONS: Table<99> = Table::sized::<0x6E16_3FBE>().with(7, each_function as *const c_void);
 
 /// What cuBLASLt asks for where numbers are halves, and does not look whether it got it. None of its functions is there.
 static HALVES: Table<17> =
-    Table::sized().with(4, unserved as *const c_void).with(13, unserved as *const c_void);
+    Table::sized::<0x1734_DC26>().with(4, unserved as *const c_void).with(13, unserved as *const c_void);
 
 /// The table of an id.
 pub(crate) fn export_table(id: &[u8; 16]) -> Option<*const c_void> {
@@ -89,8 +111,10 @@ pub(crate) fn export_table(id: &[u8; 16]) -> Option<*const c_void> {
 }
 
 /// A number that was never seen called.
-extern "C" fn absent() -> u32 {
-    report::once("a library called a private function of NVIDIA's driver that is not there");
+extern "C" fn absent<const TABLE: u32, const NUMBER: usize>() -> u32 {
+    report::once(&format!(
+        "a library called a private function of NVIDIA's driver that is not there: {NUMBER} of table {TABLE:08x}"
+    ));
     Status::NOT_SUPPORTED.code()
 }
 
@@ -122,7 +146,7 @@ unsafe extern "C" fn load_wrapped_with(
     third: u32,
 ) -> u32 {
     if !first.is_null() || !second.is_null() || third != 0 {
-        return absent();
+        return absent::<0x6BD5_FB6C, 6>();
     }
     // SAFETY: the same arguments.
     unsafe { load_wrapped(to, image) }

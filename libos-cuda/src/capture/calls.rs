@@ -83,7 +83,7 @@ pub(crate) fn begin_to_graph(
     count: usize,
     mode: u32,
 ) -> Answer {
-    edges.check_full(count)?;
+    edges.check(count)?;
     let (driver, target) = named(null, stream)?;
     start(driver, target, mode, Some((graph, before.read(count)?)))
 }
@@ -250,7 +250,7 @@ pub(crate) fn update_dependencies_2(
     count: usize,
     flags: u32,
 ) -> Answer {
-    edges.check_full(count)?;
+    edges.check(count)?;
     change_before(null, stream, &nodes, count, flags)
 }
 

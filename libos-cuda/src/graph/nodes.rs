@@ -193,7 +193,7 @@ pub(crate) fn add_dependencies_2(
     data: InSlice<EdgeData>,
     count: usize,
 ) -> Answer {
-    data.check_full(count)?;
+    data.check(count)?;
     change(handle, &from, &to, count, Change::Add)
 }
 
@@ -208,7 +208,7 @@ pub(crate) fn remove_dependencies_2(
     data: InSlice<EdgeData>,
     count: usize,
 ) -> Answer {
-    data.check_full(count)?;
+    data.check(count)?;
     change(handle, &from, &to, count, Change::Remove)
 }
 

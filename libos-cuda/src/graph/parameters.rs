@@ -210,7 +210,7 @@ pub(crate) fn add_any(
     count: usize,
     parameters: InOut<NodeParameters>,
 ) -> Answer {
-    edges.check_full(count)?;
+    edges.check(count)?;
     let mut told = parameters.get();
     add(&to, graph, &before, count, |driver, parent| match told.kind {
         CHILD => embed(driver, told.handle(), parent),
