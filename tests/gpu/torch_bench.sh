@@ -1,5 +1,5 @@
 #!/bin/bash
-# Times of PyTorch natively and in isolated sessions, in turns, on a machine with a GPU.
+# Times of PyTorch and of launches natively and in isolated sessions, in turns, on a machine with a GPU.
 #
 #   tests/gpu/torch_bench.sh FOLDER [ROUNDS]   FOLDER is what `tests/gpu/torch.sh --carry` made
 #
@@ -24,13 +24,17 @@ serve() {
 serve graphs
 serve singly --launch-singly
 serve warm --warm 1
+nvcc -O2 -arch=sm_90 -o "$work/rates" "$here/tests/gpu/isolated/rates.cu" || exit 1
 for round in $(seq "$rounds"); do
     for way in native graphs singly warm; do
         run=()
         [ $way = native ] || run=("$bulkhead" run --domain isolated --socket "$work/$way/kernel.sock" --)
-        timeout 200 "${run[@]}" python3 "$here/tests/torch/bench.py" > "$work/out" 2> "$work/err" ||
-            { echo "FAILED: $way, round $round"; tail -n 5 "$work/err"; }
-        sed "s/^/$way\t/" "$work/out" >> "$work/all"
+        for program in "$work/rates" "python3 $here/tests/torch/bench.py"; do
+            # shellcheck disable=SC2086
+            timeout 200 "${run[@]}" $program > "$work/out" 2> "$work/err" ||
+                { echo "FAILED: $way, round $round: $program"; tail -n 5 "$work/err" "$work/out"; }
+            sed "s/^/$way\t/" "$work/out" >> "$work/all"
+        done
     done
 done
 python3 - "$work/all" <<'EOF'

@@ -261,7 +261,7 @@ fn a_suspended_session_has_no_memory_on_the_device_and_goes_on_where_it_was() {
 
 #[test]
 fn a_suspended_session_can_end_and_one_that_cannot_be_moved_goes_on() {
-    let kernel = Kernel::with(&["--swap-memory", "64MiB"]);
+    let kernel = Kernel::with(&["--swap-memory", "192MiB"]);
     let before = kernel.status();
     let tenant = Tenant::over(isolated(&kernel, "ended"));
     let arena = tenant.arena(PAGE_BYTES, 1);
@@ -269,7 +269,7 @@ fn a_suspended_session_can_end_and_one_that_cannot_be_moved_goes_on() {
     drop((arena, tenant));
     assert_eq!(kernel.without(&["ended"]).charged_bytes, before.charged_bytes);
     let tenant = Tenant::over(isolated(&kernel, "large"));
-    let arena = tenant.arena(128 << 20, 2);
+    let arena = tenant.arena(256 << 20, 2);
     let done = operator(&kernel, "suspend", &number(&kernel, "large"));
     assert_eq!(done.code(), Some(1), "there is no room for it: {}", done.told());
     assert!(!kernel.status().session("large").unwrap().suspended);

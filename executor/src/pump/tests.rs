@@ -340,9 +340,9 @@ fn a_closed_barrier_holds_its_stream_and_what_waits_for_it() {
     assert_eq!(asked.launched.lock().len(), 1, "the third stream's");
     assert_eq!(held(&state, &consumer), (6, false), "the second waits for the first, and so for the host");
     // A question about events is answered all the same.
-    let asked = producer.push(&Record::Elapsed { stream: 0, start: 1, end: 2, reply: 3 }).unwrap();
+    let question = producer.push(&Record::Elapsed { stream: 0, start: 1, end: 2, reply: 3 }).unwrap();
     turn_until_nothing_moves(&mut state, &mut consumer);
-    assert_eq!((held(&state, &consumer), consumer.position()), ((6, false), asked));
+    assert_eq!((held(&state, &consumer), consumer.position()), ((6, false), question));
     // Another stream's barriers are its own affair.
     opener.open(1, 9);
     turn_until_nothing_moves(&mut state, &mut consumer);
@@ -485,7 +485,9 @@ fn launches_that_wait_in_the_ring_go_as_graphs_no_longer_than_what_the_device_ha
     let mut producer = Producer::new(Ring::map(descriptor.as_fd()).unwrap());
     let mut consumer = Consumer::new(Ring::map(descriptor.as_fd()).unwrap());
     let (mut state, asked, _remains) = state_that_forms_runs();
-    (0..100).for_each(|_| drop(producer.push(&launch(0)).unwrap()));
+    for _ in 0..100 {
+        producer.push(&launch(0)).unwrap();
+    }
     turn_until_nothing_moves(&mut state, &mut consumer);
     assert_eq!(asked.launched.lock().len(), 100);
     assert_eq!(*asked.graphs.lock(), [4, 8, 16, 32, 32, 4], "the first four one by one");
@@ -503,7 +505,9 @@ fn a_run_ends_before_whatever_else_is_asked_of_the_device() {
     let (mut state, asked, _remains) = state_that_forms_runs();
     // So many that what follows would be part of a run, with work of its own stream and of another's in between.
     for record in [fill(0), fill(1)] {
-        (0..9).for_each(|_| drop(producer.push(&launch(0)).unwrap()));
+        for _ in 0..9 {
+            producer.push(&launch(0)).unwrap();
+        }
         producer.push(&record).unwrap();
     }
     producer.push(&launch(1)).unwrap();
@@ -521,9 +525,13 @@ fn a_launch_that_is_refused_in_a_run_is_so_by_its_position_and_the_others_go() {
     let mut producer = Producer::new(Ring::map(descriptor.as_fd()).unwrap());
     let mut consumer = Consumer::new(Ring::map(descriptor.as_fd()).unwrap());
     let (mut state, asked, _remains) = state_that_forms_runs();
-    (0..20).for_each(|_| drop(producer.push(&launch(0)).unwrap()));
+    for _ in 0..20 {
+        producer.push(&launch(0)).unwrap();
+    }
     let refused = producer.push(&launch_of(0, BROKEN_ENTRY)).unwrap();
-    (0..7).for_each(|_| drop(producer.push(&launch(0)).unwrap()));
+    for _ in 0..7 {
+        producer.push(&launch(0)).unwrap();
+    }
     turn_until_nothing_moves(&mut state, &mut consumer);
     assert_eq!(asked.launched.lock().len(), 27);
     let refusal = bulkhead_ring::CompletionReader::new(asked.page.lock().take().unwrap()).refusal();
@@ -539,7 +547,9 @@ fn guarded_sessions_launch_one_by_one() {
     let mut consumer = Consumer::new(Ring::map(descriptor.as_fd()).unwrap());
     let (mut state, asked) = state_and_launches();
     let _remains = bind_entry(&mut state);
-    (0..30).for_each(|_| drop(producer.push(&launch(0)).unwrap()));
+    for _ in 0..30 {
+        producer.push(&launch(0)).unwrap();
+    }
     turn_until_nothing_moves(&mut state, &mut consumer);
     assert_eq!((asked.launched.lock().len(), asked.graphs.lock().len()), (30, 0));
 }
