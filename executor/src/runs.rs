@@ -8,6 +8,9 @@ use bulkhead_gpu::{EntryId, Error, GRAPH_SIZES, Gpu, Launch, StreamId};
 
 use crate::device;
 
+/// How long a run of a stream may become that has nothing to do. A graph of so many is ready in the time of three launches.
+const FIRST: usize = 16;
+
 /// A launch that is put off.
 struct Later {
     position: u64,
@@ -49,12 +52,10 @@ impl Run {
     }
 
     /// Begins a run of a stream that has so many records to go: no longer than that, so that the device does not wait for a
-    /// graph that is being made ready. False where a graph is not worth it.
-    pub(crate) fn begin(&mut self, index: u32, id: StreamId, to_go: usize) -> bool {
-        self.most = to_go.min(GRAPH_SIZES[0]);
-        let pays = self.most >= GRAPH_SIZES[GRAPH_SIZES.len() - 1];
-        self.stream = pays.then_some((index, id));
-        pays
+    /// graph that is being made ready, but for the time that three launches take.
+    pub(crate) fn begin(&mut self, index: u32, id: StreamId, to_go: usize) {
+        self.most = to_go.clamp(FIRST, GRAPH_SIZES[0]);
+        self.stream = Some((index, id));
     }
 
     /// Puts a launch off. True where the run is as long as it may become.

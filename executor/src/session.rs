@@ -228,8 +228,8 @@ fn start(
     let page_at = completion.range().0;
     let mut streams = Streams::new(Arc::clone(gpu), CompletionWriter::new(completion), page_at);
     streams.urgency = executor.patience.urgency;
-    if executor.tenancy == (Tenancy::One { runs: true }) {
-        streams.form_runs();
+    if let Tenancy::One { runs } = executor.tenancy {
+        streams.be_alone(runs);
     }
     streams.create(0, 0, gpu.info()).map_err(device)?;
     let mut state = State::new(Arc::clone(gpu), streams, Arc::clone(&executor.gate));

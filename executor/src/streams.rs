@@ -153,6 +153,8 @@ pub(crate) struct Streams {
     pub(crate) urgency: i32,
     /// Launches that are put off until the next record; none ever is where there is none.
     run: Option<Run>,
+    /// The session has the device's context to itself.
+    alone: bool,
 }
 
 /// The priority of a stream for which a session asks this one. Work of a more urgent stream goes before that of all others
@@ -191,12 +193,15 @@ impl Streams {
             lost_priorities: [0; STREAMS],
             urgency: 0,
             run: None,
+            alone: false,
         }
     }
 
-    /// From here on launches may go to the device together.
-    pub(crate) fn form_runs(&mut self) {
-        self.run = Some(Run::new());
+    /// From here on its session has the device's context to itself: streams wait for each other on the device, and launches go
+    /// there together where they `may_form_runs`.
+    pub(crate) fn be_alone(&mut self, may_form_runs: bool) {
+        self.alone = true;
+        self.run = may_form_runs.then(Run::new);
     }
 
     /// Whether they may.
@@ -218,9 +223,8 @@ impl Streams {
         if self.run.as_ref().is_none_or(|run| !run.is_of(index)) {
             self.end_run()?;
             let to_go = self.to_go(index);
-            if !self.run.as_mut().is_some_and(|run| run.begin(index, id, to_go)) {
-                return self.gpu.launch(id, entry, launch);
-            }
+            let Some(run) = &mut self.run else { return self.gpu.launch(id, entry, launch) };
+            run.begin(index, id, to_go);
         }
         let is_full = self.run.as_mut().is_some_and(|run| run.push(position, entry, launch));
         if is_full { self.end_run() } else { Ok(()) }
@@ -561,9 +565,22 @@ impl Streams {
         if self.passed(on, position) {
             return Ok(false);
         }
+        if self.waits_on_device(index, on, position)? {
+            return Ok(false);
+        }
         self.mark(on)?;
         self.hold_first(index, wait, Wait::For(on, position));
         Ok(true)
+    }
+
+    /// Has the device see to it that what comes to `index` waits for `on`, in an isolated session: there nobody else's work stands
+    /// behind a stream that waits. Only where `on` has been given nothing beyond `position`, so that no more is waited for.
+    fn waits_on_device(&self, index: u32, on: u32, position: u64) -> Result<bool, Error> {
+        let (Some(stream), Some(other)) = (self.get(index), self.get(on)) else { return Ok(false) };
+        if !self.alone || other.submitted > position || !other.held.is_empty() {
+            return Ok(false);
+        }
+        self.gpu.wait(stream.id, other.id)
     }
 
     /// Holds the stream back, with the barrier itself, until the host has opened so many.

@@ -312,6 +312,9 @@ impl Gpu for Cuda {
     fn destroy_stream(&self, stream: StreamId) -> Result<(), Error> {
         self.alive()?;
         self.forget_graphs_of(stream)?;
+        if let Some(event) = self.hops.lock().remove(&stream.0) {
+            self.settle("cuEventDestroy", self.driver.event_destroy(event))?;
+        }
         let handle = self.streams.remove(stream.0).ok_or_else(|| unknown("stream"))?;
         self.settle("cuStreamDestroy", self.driver.stream_destroy(Stream::from_bits(handle)))
     }
@@ -437,6 +440,24 @@ impl Gpu for Cuda {
         let function = Function::from_bits(entry.handle());
         let launched = self.driver.launch_with(stream_of(&stream), function, launch, (Some(sides), together));
         self.settle("cuLaunchKernelEx", launched)
+    }
+
+    fn wait(&self, stream: StreamId, on: StreamId) -> Result<bool, Error> {
+        self.alive()?;
+        let (stream, other) = (self.stream(stream)?, self.stream(on)?);
+        let mut hops = self.hops.lock();
+        let event = match hops.get(&on.0) {
+            Some(event) => *event,
+            None => {
+                let event = self.settle("cuEventCreate", self.driver.event_create_untimed())?;
+                hops.insert(on.0, event);
+                event
+            }
+        };
+        // A wait is for what the event was recorded behind when that is called: it is recorded anew for the next.
+        self.settle("cuEventRecord", self.driver.event_record(event, stream_of(&other)))?;
+        self.settle("cuStreamWaitEvent", self.driver.stream_wait(stream_of(&stream), event))?;
+        Ok(true)
     }
 
     fn launch_graph(&self, stream: StreamId, launches: &[(EntryId, Launch<'_>)]) -> Result<bool, Error> {

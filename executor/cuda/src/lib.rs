@@ -86,6 +86,8 @@ pub struct Cuda {
     imported: Mutex<HashMap<u64, OwnedFd>>,
     images: Mutex<image::Images>,
     graphs: Mutex<graphs::Graphs>,
+    /// The event of each stream by which others wait for it.
+    hops: Mutex<HashMap<u64, sys::Event>>,
     reserved: ranges::Ranges,
     registered: ranges::Ranges,
 }
@@ -153,6 +155,7 @@ impl Cuda {
             imported: Mutex::default(),
             images: Mutex::new(image::Images { next: 1, loaded: HashMap::new() }),
             graphs: Mutex::default(),
+            hops: Mutex::default(),
             reserved: ranges::Ranges::default(),
             registered: ranges::Ranges::default(),
         }))

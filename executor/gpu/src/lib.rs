@@ -178,6 +178,13 @@ pub trait Gpu: Send + Sync {
         Err(Error::Refused("this device has no clusters of blocks".to_owned()))
     }
 
+    /// Has what comes to `stream` wait, on the device, for all that `on` has been given so far. False where the device has no way
+    /// to, and nothing waits.
+    fn wait(&self, stream: StreamId, on: StreamId) -> Result<bool, Error> {
+        let _ = (stream, on);
+        Ok(false)
+    }
+
     /// Launches entries one after the other, as one graph, and says whether it did. Where it did not, nothing was launched, and
     /// the caller launches them one by one. Only [`GRAPH_SIZES`] of them.
     ///

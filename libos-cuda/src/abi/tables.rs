@@ -85,7 +85,9 @@ static CONTEXT_CHECKS: Table<15> =
 
 static DRIVER_CHECK: Table<3> = Table::sized::<0xD408_2055>().with(1, driver_check as *const c_void);
 
-static LIBRARIES: Table<93> = Table::sized::<0x2131_8C60>().with(4, context_is_plain as *const c_void);
+static LIBRARIES: Table<93> = Table::sized::<0x2131_8C60>()
+    .with(4, context_is_plain as *const c_void)
+    .with(51, object_of_stream as *const c_void);
 
 /// What cuFFT asks for, and of it one function (facts: seen on driver 580, and in public sources of remoting projects).
 static FUNCTIONS: Table<99> = Table::sized::<0x6E16_3FBE>().with(7, each_function as *const c_void);
@@ -234,6 +236,22 @@ unsafe extern "C" fn context_check(_context: u64, to: *mut u32, _more: *mut c_vo
 unsafe extern "C" fn context_is_plain(_context: u64, to: *mut u32) -> u32 {
     // SAFETY: NVIDIA's libraries pass room for a value.
     call(|| unsafe { Out::from_c(to) }.map(|to| to.set(1)))
+}
+
+/// An object that a stream of a context has, the same each time. cuSOLVER (13.0) asks for it and only compares it: what was seen
+/// on driver 580 is an address of the driver's own, one for the stream 0 and the legacy stream.
+unsafe extern "C" fn object_of_stream(context: u64, stream: u64, to: *mut u64) -> u32 {
+    const PER_THREAD: u64 = 2;
+    if context == 0 {
+        return Status::INVALID_HANDLE.code();
+    }
+    let object = match stream {
+        0 | 1 => context,
+        PER_THREAD => context ^ PER_THREAD,
+        other => other,
+    };
+    // SAFETY: NVIDIA's libraries pass room for an address.
+    call(|| unsafe { Out::from_c(to) }.map(|to| to.set(object)))
 }
 
 /// Calls back for each function of a module, and says how many there are.

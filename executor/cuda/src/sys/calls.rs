@@ -24,6 +24,8 @@ const HOST_REGISTER_FLAGS: u32 = 1 | 2;
 const STREAM_NON_BLOCKING: u32 = 1;
 /// `CU_EVENT_DEFAULT`: an event that takes a timestamp.
 const EVENT_DEFAULT: u32 = 0;
+/// `CU_EVENT_DISABLE_TIMING`
+const EVENT_DISABLE_TIMING: u32 = 2;
 /// `CU_STREAM_WRITE_VALUE_DEFAULT`: with the memory barrier before it.
 const WRITE_VALUE_DEFAULT: u32 = 0;
 /// `CU_MEM_ALLOC_GRANULARITY_RECOMMENDED`
@@ -308,9 +310,24 @@ impl Driver {
     }
 
     pub(crate) fn event_create(&self) -> Result<Event, Code> {
+        self.event_with(EVENT_DEFAULT)
+    }
+
+    /// One that takes no timestamp, which costs the stream less.
+    pub(crate) fn event_create_untimed(&self) -> Result<Event, Code> {
+        self.event_with(EVENT_DISABLE_TIMING)
+    }
+
+    fn event_with(&self, flags: u32) -> Result<Event, Code> {
         let mut event = null_mut();
         // SAFETY: `event` outlives the call.
-        Code::check(unsafe { (self.event_create)(&raw mut event, EVENT_DEFAULT) }).map(|()| Event::of(event))
+        Code::check(unsafe { (self.event_create)(&raw mut event, flags) }).map(|()| Event::of(event))
+    }
+
+    /// Has what comes to a stream wait for what an event was recorded behind.
+    pub(crate) fn stream_wait(&self, stream: Stream, event: Event) -> Result<(), Code> {
+        // SAFETY: the stream is pinned in its table, and the event lives as long as the stream that it belongs to.
+        Code::check(unsafe { (self.stream_wait)(stream.pointer(), event.pointer(), 0) })
     }
 
     pub(crate) fn event_destroy(&self, event: Event) -> Result<(), Code> {

@@ -85,6 +85,7 @@ calls! {
     event_create = "cuEventCreate"(*mut CUevent, c_uint);
     event_destroy = "cuEventDestroy_v2"(CUevent);
     event_record = "cuEventRecord"(CUevent, CUstream);
+    stream_wait = "cuStreamWaitEvent"(CUstream, CUevent, c_uint);
     event_elapsed = "cuEventElapsedTime"(*mut f32, CUevent, CUevent);
     module_load = "cuModuleLoadData"(*mut CUmodule, *const c_void);
     module_unload = "cuModuleUnload"(CUmodule);
