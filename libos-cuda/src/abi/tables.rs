@@ -9,10 +9,10 @@ use std::sync::atomic::AtomicU64;
 
 use super::args::{Argument, ImagePointer, Out};
 use super::callbacks::{Callback, Destructor};
-use super::{Function, call};
+use super::{Function, NullStream, call};
 use crate::handshake::{Facts, answer};
 use crate::status::Status;
-use crate::{context, driver, module, query, report, storage};
+use crate::{context, driver, module, query, report, storage, stream};
 
 /// An export table of `N` words; all but one begin with their size in bytes.
 #[repr(transparent)]
@@ -85,8 +85,10 @@ static CONTEXT_CHECKS: Table<15> =
 
 static DRIVER_CHECK: Table<3> = Table::sized::<0xD408_2055>().with(1, driver_check as *const c_void);
 
+/// What cuBLAS and cuDNN ask whether the context is a plain one, and cuSOLVER for the ids of streams.
 static LIBRARIES: Table<93> = Table::sized::<0x2131_8C60>()
     .with(4, context_is_plain as *const c_void)
+    .with(39, id_of_stream as *const c_void)
     .with(51, object_of_stream as *const c_void);
 
 /// What cuFFT asks for, and of it one function (facts: seen on driver 580, and in public sources of remoting projects).
@@ -238,20 +240,23 @@ unsafe extern "C" fn context_is_plain(_context: u64, to: *mut u32) -> u32 {
     call(|| unsafe { Out::from_c(to) }.map(|to| to.set(1)))
 }
 
-/// An object that a stream of a context has, the same each time. cuSOLVER (13.0) asks for it and only compares it: what was seen
-/// on driver 580 is an address of the driver's own, one for the stream 0 and the legacy stream.
+const LEGACY_STREAM: u64 = 1;
+
+/// An object that a stream of a context has, which cuSOLVER (13.0) asks for and hands to [`id_of_stream`]. On driver 580 it is an
+/// address of the driver's own, one for the stream 0 and the legacy stream; here it is the stream's handle.
 unsafe extern "C" fn object_of_stream(context: u64, stream: u64, to: *mut u64) -> u32 {
-    const PER_THREAD: u64 = 2;
     if context == 0 {
         return Status::INVALID_HANDLE.code();
     }
-    let object = match stream {
-        0 | 1 => context,
-        PER_THREAD => context ^ PER_THREAD,
-        other => other,
-    };
+    let object = if stream == 0 { LEGACY_STREAM } else { stream };
     // SAFETY: NVIDIA's libraries pass room for an address.
     call(|| unsafe { Out::from_c(to) }.map(|to| to.set(object)))
+}
+
+/// What `cuStreamGetId` answers, of such an object.
+unsafe extern "C" fn id_of_stream(_context: u64, object: u64, to: *mut u64) -> u32 {
+    // SAFETY: NVIDIA's libraries pass room for an id.
+    call(|| unsafe { Out::from_c(to) }.and_then(|to| stream::id(NullStream::Legacy, object, to)))
 }
 
 /// Calls back for each function of a module, and says how many there are.
