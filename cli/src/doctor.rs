@@ -49,14 +49,21 @@ impl Arguments {
     pub(crate) const fn tries_confinement(&self) -> bool {
         self.try_confinement
     }
+
+    /// Whether this process gives up what an executor of an isolated session does.
+    pub(crate) const fn tries_sandbox(&self) -> bool {
+        self.try_sandbox
+    }
+}
+
+/// Tries on this process, which must have one thread, what an executor of an isolated session gives up.
+pub(crate) fn try_sandbox() -> Result<ExitCode, Failure> {
+    confinement::attempt_sandbox()
 }
 
 pub(crate) fn run(arguments: &Arguments, apart: Option<rustix::io::Result<()>>) -> Result<ExitCode, Failure> {
     if let Some(apart) = apart {
         return confinement::attempt(apart);
-    }
-    if arguments.try_sandbox {
-        return confinement::attempt_sandbox();
     }
     let backend = Backend::Auto.resolve();
     if arguments.backend {

@@ -106,6 +106,16 @@ fn main() -> ExitCode {
         Command::Doctor(doctor) if doctor.tries_confinement() => Some(processes::namespaces()),
         _ => None,
     };
+    // Likewise: every thread has walls of its own.
+    let walls = match &arguments.command {
+        Command::Executor(executor) if executor.is_isolated() => {
+            Some(bulkhead_executor::sandbox::take_files())
+        }
+        Command::Doctor(doctor) if doctor.tries_sandbox() => {
+            return doctor::try_sandbox().unwrap_or_else(tell);
+        }
+        _ => None,
+    };
     // Whoever serves says who came and went.
     let serves = matches!(arguments.command, Command::Serve(_));
     log::begin(if serves { "warn,bulkhead::audit::session=info" } else { "warn" });
@@ -131,7 +141,7 @@ fn main() -> ExitCode {
             let script = completions::with_names(shell, &String::from_utf8_lossy(&script));
             output::print(&script).map(|()| ExitCode::SUCCESS)
         }
-        Command::Executor(arguments) => processes::executor(&arguments),
+        Command::Executor(arguments) => processes::executor(&arguments, walls),
         Command::Compiler(arguments) => processes::compiler(&arguments, apart),
         Command::Assembler(arguments) => processes::assembler(&arguments, apart),
         Command::Program(arguments) => processes::program(&arguments),
@@ -142,8 +152,11 @@ fn main() -> ExitCode {
     done.unwrap_or_else(tell)
 }
 
+/// Says what went wrong. Some of it may be a tenant's text: it moves no cursor.
 fn tell(failure: Failure) -> ExitCode {
-    eprintln!("bulkhead: {failure}");
+    let text = failure.to_string();
+    let plain = |c: char| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c };
+    eprintln!("bulkhead: {}", text.chars().map(plain).collect::<String>());
     ExitCode::FAILURE
 }
 

@@ -89,8 +89,19 @@ fn tell_of_namespaces(who: &str, apart: Option<rustix::io::Result<()>>) {
     }
 }
 
-pub(crate) fn executor(arguments: &ExecutorArguments) -> Result<ExitCode, Failure> {
+impl ExecutorArguments {
+    /// Whether it is for one isolated session, and gives up what that executor does.
+    pub(crate) const fn is_isolated(&self) -> bool {
+        self.isolated
+    }
+}
+
+pub(crate) fn executor(
+    arguments: &ExecutorArguments,
+    walls: Option<std::io::Result<Option<i32>>>,
+) -> Result<ExitCode, Failure> {
     keep_out()?;
+    walls.transpose().map_err(Failure::doing("the executor's walls"))?;
     // Dies with the kernel, whatever happens to it.
     let parent = Some(rustix::process::Signal::KILL);
     rustix::process::set_parent_process_death_signal(parent).map_err(Failure::doing("PR_SET_PDEATHSIG"))?;

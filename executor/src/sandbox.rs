@@ -1,13 +1,15 @@
 //! What an executor of one isolated session gives up: it counts as its tenant, whose code may have taken it over.
 //!
-//! 1. *Landlock*, before the driver has a thread: it opens the driver's devices, reads what the system's libraries, `/proc` and
+//! 1. *Landlock*, before the process has a second thread, since each has walls of its own: it opens the driver's devices, reads what the system's libraries, `/proc` and
 //!    `/sys` hold, and makes, changes and removes no file. It reaches no port, traces nobody outside and signals nobody. Best
 //!    effort: a system without Landlock leaves this wall out.
 //! 2. *seccomp*, before the first request: a list of system calls, which has none that starts a program, makes a socket or
 //!    looks into another process. What is not listed does not exist for it (`ENOSYS`), so that a driver that tries something new
 //!    goes on without. Always: without it no session is served.
 //!
-//! Neither limits the memory of the host that it takes, nor its time.
+//! Before both it gives up the capabilities of its user: root's reach past files' owners.
+//!
+//! Neither limits the memory of the host that it takes, its threads, nor its time.
 
 use std::{
     collections::BTreeMap,
@@ -15,14 +17,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::compiler::confinement;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, Scope,
     path_beneath_rules,
 };
+use rustix::thread::{CapabilitySet, CapabilitySets};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
+
+use crate::compiler::confinement;
 
 /// The newest Landlock whose restrictions are known to do no harm here; an older one does what it can.
 const LANDLOCK: ABI = ABI::V6;
@@ -50,20 +54,39 @@ const READ: [&str; 17] = [
 /// What it writes too, beside the driver's devices.
 const WRITTEN: [&str; 2] = ["/dev/null", "/dev/zero"];
 
-/// The driver's devices.
+/// The driver's devices: its control device, its memory manager, the GPUs, and the folder of what a part of one is opened by.
 fn devices() -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir("/dev") else { return Vec::new() };
-    let is_of_driver =
-        |path: &Path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"nvidia"));
+    let is_of_driver = |path: &Path| {
+        let name = path.file_name().and_then(|name| name.to_str()?.strip_prefix("nvidia"));
+        name.is_some_and(|rest| {
+            matches!(rest, "ctl" | "-uvm" | "-caps")
+                || rest.parse::<u32>().is_ok_and(|_| !rest.starts_with('+'))
+        })
+    };
     entries.flatten().map(|entry| entry.path()).filter(|path| is_of_driver(path)).collect()
 }
 
-/// Takes all files but those from the calling thread and those that it starts. Answers the version of Landlock, none where
-/// the system has no Landlock.
+/// Gives up all capabilities: nothing that is started gets any back, since no privilege is gained any more.
+fn drop_capabilities() -> io::Result<()> {
+    let none = CapabilitySet::empty();
+    rustix::thread::set_capabilities(
+        None,
+        CapabilitySets { effective: none, permitted: none, inheritable: none },
+    )
+    .map_err(io::Error::from)
+}
+
+/// Takes all files but those from the process, and its capabilities. Answers the version of Landlock, none where the system has
+/// no Landlock.
 ///
 /// # Errors
-/// Where the system has Landlock and it fails.
+/// Where the process has a second thread already, which would keep all it has, or the system has Landlock and it fails.
 pub fn take_files() -> io::Result<Option<i32>> {
+    if fs::read_dir("/proc/self/task")?.count() != 1 {
+        return Err(io::Error::other("the process has more than one thread already"));
+    }
+    drop_capabilities()?;
     let restrict = || -> Result<_, RulesetError> {
         let all = AccessFs::from_all(LANDLOCK);
         // Driver 580 writes its threads' names there, and does not start where it cannot.
@@ -110,8 +133,6 @@ const CALLS: &[i64] = &[
     libc::SYS_close_range,
     libc::SYS_dup,
     libc::SYS_dup3,
-    libc::SYS_fcntl,
-    libc::SYS_flock,
     libc::SYS_ftruncate,
     libc::SYS_fallocate,
     libc::SYS_memfd_create,
@@ -155,7 +176,6 @@ const CALLS: &[i64] = &[
     libc::SYS_rseq,
     libc::SYS_sched_yield,
     libc::SYS_sched_getaffinity,
-    libc::SYS_sched_setaffinity,
     libc::SYS_sched_getparam,
     libc::SYS_sched_getscheduler,
     libc::SYS_sched_get_priority_max,
@@ -209,8 +229,25 @@ const OLDER_CALLS: &[i64] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER_CALLS: &[i64] = &[];
 
-/// `ioctl`s that type on a terminal, or read its screen: the log may be one.
-const OF_TERMINALS: [u32; 2] = [0x5412, 0x541c];
+/// What is asked of a descriptor without touching anybody else: signals, leases and locks are not there.
+const OF_DESCRIPTORS: [i32; 8] = [
+    libc::F_DUPFD,
+    libc::F_DUPFD_CLOEXEC,
+    libc::F_GETFD,
+    libc::F_SETFD,
+    libc::F_GETFL,
+    libc::F_SETFL,
+    libc::F_ADD_SEALS,
+    libc::F_GET_SEALS,
+];
+
+/// The letter of the `ioctl`s of NVIDIA's control and GPU devices, second byte of the number. Those of its memory manager are plain
+/// numbers below 4096, but for the first and the last that it is given (its public sources).
+const OF_DRIVER: u64 = 0x46 << 8;
+const LETTER: u64 = 0xff << 8;
+/// What `ioctl`s of every other kind have there: letters of terminals, files and sockets all lie above.
+const MANAGER_MAX: u64 = 0xfff;
+const OF_MANAGER: [u64; 2] = [0x3000_0001, 0x3000_0002];
 
 /// Takes all system calls but those listed from this process, all of its threads.
 ///
@@ -231,7 +268,17 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = calls.map(|call| (*call, vec![])).collect();
     // Threads of its own; `clone3`, whose flags no filter sees, does not exist for it.
     let thread = u64::from(libc::CLONE_THREAD.unsigned_abs());
-    let is_thread = word(0, SeccompCmpOp::MaskedEq(thread), thread)?;
+    let apart = [
+        libc::CLONE_NEWCGROUP,
+        libc::CLONE_NEWIPC,
+        libc::CLONE_NEWNET,
+        libc::CLONE_NEWNS,
+        libc::CLONE_NEWPID,
+        libc::CLONE_NEWUSER,
+        libc::CLONE_NEWUTS,
+    ];
+    let apart = apart.iter().fold(0, |flags, flag| flags | u64::from(flag.unsigned_abs()));
+    let is_thread = word(0, SeccompCmpOp::MaskedEq(thread | apart), thread)?;
     rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![is_thread])?]);
     // Limits are asked for and not set.
     let asks = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0)?;
@@ -240,11 +287,17 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     let names = [libc::PR_SET_NAME, libc::PR_GET_NAME, libc::PR_SET_VMA]
         .map(|option| SeccompRule::new(vec![is(0, u64::from(option.unsigned_abs()))?]));
     rules.insert(libc::SYS_prctl, names.into_iter().collect::<Result<_, _>>()?);
-    let others: Vec<_> = OF_TERMINALS
-        .into_iter()
-        .map(|request| word(1, SeccompCmpOp::Ne, u64::from(request)))
-        .collect::<Result<_, _>>()?;
-    rules.insert(libc::SYS_ioctl, vec![SeccompRule::new(others)?]);
+    let of_driver = SeccompRule::new(vec![word(1, SeccompCmpOp::MaskedEq(LETTER), OF_DRIVER)?])?;
+    let mut ioctls = vec![of_driver, SeccompRule::new(vec![word(1, SeccompCmpOp::Le, MANAGER_MAX)?])?];
+    for request in OF_MANAGER {
+        ioctls.push(SeccompRule::new(vec![is(1, request)?])?);
+    }
+    rules.insert(libc::SYS_ioctl, ioctls);
+    let of_descriptors = OF_DESCRIPTORS
+        .iter()
+        .map(|command| SeccompRule::new(vec![is(1, u64::from(command.unsigned_abs()))?]));
+    rules.insert(libc::SYS_fcntl, of_descriptors.collect::<Result<_, _>>()?);
+    rules.insert(libc::SYS_sched_setaffinity, vec![SeccompRule::new(vec![is(0, 0)?])?]);
     // Signals to itself: an abort.
     let own = u64::from(std::process::id());
     rules.insert(libc::SYS_tgkill, vec![SeccompRule::new(vec![is(0, own)?])?]);

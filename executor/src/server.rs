@@ -65,9 +65,6 @@ pub fn run(socket: OwnedFd, options: impl Into<Options>, patience: Patience) -> 
         software.sanitizer = Some(sanitize.serve()?);
     }
     let begun = Instant::now();
-    if isolated {
-        sandbox::take_files()?;
-    }
     let gpu = backend.open(software, assembler, isolated)?;
     tracing::debug!(ms = begun.elapsed().as_millis(), "the device is open");
     let cache = cache.and_then(open_cache);

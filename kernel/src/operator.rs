@@ -171,7 +171,11 @@ impl operator::Server for Operator {
         let session = params.get()?.get_session();
         drop(params);
         let suspended = match self.greeted().and_then(|()| self.kernel.session(session)) {
-            Ok(session) => session.suspend().await,
+            Ok(session) => {
+                // Its turn, its work, the copy.
+                let patience = self.kernel.limits.answer() + self.kernel.limits.answer();
+                detached(patience, async move { session.suspend().await }).await
+            }
             Err(error) => Err(error),
         };
         if suspended.is_ok() {
@@ -189,7 +193,10 @@ impl operator::Server for Operator {
         let session = params.get()?.get_session();
         drop(params);
         let resumed = match self.greeted().and_then(|()| self.kernel.session(session)) {
-            Ok(session) => session.resume().await,
+            Ok(session) => {
+                let patience = self.kernel.limits.answer() + self.kernel.limits.answer();
+                detached(patience, async move { session.resume().await }).await
+            }
             Err(error) => Err(error),
         };
         if resumed.is_ok() {

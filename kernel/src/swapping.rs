@@ -57,7 +57,7 @@ pub(crate) struct Turn<'a> {
 
 impl Turn<'_> {
     /// Waits for something while others make room. What there was before may be gone afterwards.
-    async fn let_go_for<T>(&self, work: impl Future<Output = T>) -> T {
+    pub(crate) async fn let_go_for<T>(&self, work: impl Future<Output = T>) -> T {
         drop(self.held.take());
         let done = work.await;
         self.held.replace(Some(self.mover.turn.lock().await));
@@ -120,7 +120,8 @@ impl Device {
         loop {
             tokio::time::sleep(second).await;
             for session in self.books.sessions() {
-                session.give_back_area(second * AREA_SECONDS).await;
+                // An executor that does not answer keeps its own session's alone.
+                tokio::task::spawn_local(session.give_back_area(second * AREA_SECONDS));
             }
         }
     }

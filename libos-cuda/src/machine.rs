@@ -94,7 +94,7 @@ fn containers(file: &File, (mut at, end): (u64, u64)) -> bool {
         let (Some(header_bytes), Some(content)) = (header_bytes, content) else { return false };
         if magic != Some(CONTAINER_MAGIC) {
             // Zeros come between containers.
-            at += 8;
+            at = at.saturating_add(8);
             continue;
         }
         let first = at.saturating_add(u64::from(header_bytes));
@@ -102,7 +102,8 @@ fn containers(file: &File, (mut at, end): (u64, u64)) -> bool {
         if is_machine_code_only(file, first, next) {
             return true;
         }
-        at = next.max(at + 16).next_multiple_of(8);
+        let Some(behind) = next.max(at.saturating_add(16)).checked_next_multiple_of(8) else { return false };
+        at = behind;
     }
     false
 }
@@ -117,7 +118,7 @@ fn is_machine_code_only(file: &File, mut at: u64, end: u64) -> bool {
             _ => {}
         }
         let (Some(header_bytes), Some(stored)) = (u32_at(&header, 4), u64_at(&header, 8)) else { break };
-        at = at.saturating_add(u64::from(header_bytes)).saturating_add(stored).max(at + 16);
+        at = at.saturating_add(u64::from(header_bytes)).saturating_add(stored).max(at.saturating_add(16));
     }
     machine_code && !ptx
 }

@@ -204,9 +204,16 @@ fn isolated_executors_have_given_up_what_they_do_not_need() {
     let session = isolated(&kernel, "one");
     let pid = executor_of(&kernel, "one");
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    for held in ["Seccomp:\t2\n", "NoNewPrivs:\t1\n"] {
+    for held in
+        ["Seccomp:\t2\n", "NoNewPrivs:\t1\n", "CapEff:\t0000000000000000\n", "CapPrm:\t0000000000000000\n"]
+    {
         assert!(status.contains(held), "{held}: {status}");
     }
+    // The kernel's own log is not its to cut short.
+    assert_ne!(
+        std::fs::read_link(format!("/proc/{pid}/fd/2")).ok(),
+        std::fs::read_link(format!("/proc/{}/fd/2", kernel.pid())).ok(),
+    );
     // All of its threads, those of the device too.
     for task in std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten() {
         let status = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
@@ -274,4 +281,82 @@ fn a_suspended_session_can_end_and_one_that_cannot_be_moved_goes_on() {
     assert_eq!(done.code(), Some(1), "there is no room for it: {}", done.told());
     assert!(!kernel.status().session("large").unwrap().suspended);
     assert_eq!(tenant.loads(arena.address()), 2);
+}
+
+#[test]
+fn a_call_of_a_suspended_session_waits_for_no_longer_than_its_session_is_there() {
+    let kernel = Kernel::start();
+    let tenant = Tenant::over(isolated(&kernel, "waits"));
+    let arena = tenant.arena(PAGE_BYTES, 3);
+    let id = number(&kernel, "waits");
+    assert_eq!(operator(&kernel, "suspend", &id).code(), Some(0));
+    let session = tenant.session.clone();
+    let waiting = std::thread::spawn(move || session.allocate_arena(64 << 20).err().map(|error| error.code));
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert!(!waiting.is_finished(), "it waits");
+    assert_eq!(operator(&kernel, "evict", &id).code(), Some(0));
+    assert!(waiting.join().unwrap().is_some());
+    drop((arena, tenant));
+    kernel.without(&["waits"]);
+    // The kernel has nothing left to do.
+    let ticks = || process_ticks(kernel.pid());
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let before = ticks();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    assert!(ticks() - before < 50, "{} of 100 ticks", ticks() - before);
+}
+
+/// Processor time of a process so far, in hundredths of a second.
+fn process_ticks(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+#[test]
+fn a_session_is_suspended_however_often_it_allocates_and_whoever_gives_up_asking() {
+    let kernel = Kernel::start();
+    let tenant = Tenant::new(&kernel, "busy");
+    let arena = tenant.arena(PAGE_BYTES, 6);
+    let id = number(&kernel, "busy");
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                drop(tenant.session.allocate_arena(64 << 20).unwrap());
+            }
+        });
+        for round in 0..6 {
+            // An operator that is killed in the middle, and one that is not.
+            let mut asking = process::bulkhead(&["suspend", &id, "--socket"]);
+            let mut asking = asking.arg(kernel.socket()).spawn().unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(5 * round));
+            drop(asking.kill());
+            asking.wait().unwrap();
+            let done = operator(&kernel, "suspend", &id);
+            assert_eq!(done.code(), Some(0), "{}", done.told());
+            assert!(kernel.status().session("busy").unwrap().suspended);
+            let done = operator(&kernel, "resume", &id);
+            assert_eq!(done.code(), Some(0), "{}", done.told());
+        }
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        worker.join().unwrap();
+    });
+    assert_eq!(tenant.loads(arena.address()), 6);
+}
+
+#[test]
+fn the_memory_of_a_suspended_session_is_not_waited_for_by_others() {
+    let kernel = Kernel::start();
+    let (owner, other) = (Tenant::new(&kernel, "owner"), Tenant::new(&kernel, "other"));
+    let arena = owner.arena(PAGE_BYTES, 3);
+    let share = arena.share(0, PAGE_BYTES, Access::ReadWrite).unwrap();
+    let share = other.restore(share.token(Uses::One).unwrap());
+    assert_eq!(operator(&kernel, "suspend", &number(&kernel, "owner")).code(), Some(0));
+    let begun = Instant::now();
+    let refused = other.session.accept(&share).err().unwrap();
+    assert!(refused.message.contains("suspended"), "{refused}");
+    assert!(begun.elapsed() < PATIENCE / 4, "{:?}", begun.elapsed());
+    assert_eq!(operator(&kernel, "resume", &number(&kernel, "owner")).code(), Some(0));
+    other.session.accept(&share).unwrap();
 }

@@ -342,6 +342,9 @@ impl Device {
         let (packets, mut child) = self.start().map_err(cannot)?;
         self.starts.set(self.starts.get().saturating_add(1));
         let pid = child.as_ref().and_then(Child::id).unwrap_or(0);
+        if let Some(said) = child.as_mut().and_then(|child| child.stderr.take()) {
+            tokio::task::spawn_local(spawn::relay(said, pid));
+        }
         let link = Link::start(packets, self.limits.request()).map_err(cannot)?;
         let described = link.call(None, Vec::new(), |mut request| request.set_describe(()));
         let described = tokio::select! {

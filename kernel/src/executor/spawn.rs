@@ -10,7 +10,10 @@ use std::{
     process::Stdio,
 };
 
-use tokio::process::{Child, Command};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader},
+    process::{Child, ChildStderr, Command},
+};
 
 use crate::packets::Packets;
 
@@ -23,6 +26,22 @@ const SET: [(&str, &str); 3] =
 
 /// What an isolated session's gets in their place: its images are many, and few of their kernels are used.
 const SET_ISOLATED: [(&str, &str); 2] = [("CUDA_MODULE_LOADING", "LAZY"), ("MALLOC_ARENA_MAX", "2")];
+
+/// What an isolated executor may say, in bytes; then nobody listens any more.
+const SAID_BYTES_MAX: usize = 64 << 10;
+
+/// Puts what an isolated executor says into the kernel's log, line by line.
+pub(super) async fn relay(said: ChildStderr, pid: u32) {
+    let mut lines = BufReader::new(said.take(SAID_BYTES_MAX as u64));
+    let mut line = Vec::new();
+    while lines.read_until(b'\n', &mut line).await.is_ok_and(|bytes| bytes > 0) {
+        let text = String::from_utf8_lossy(&line);
+        let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+        let text: String = text.trim_end().chars().map(plain).collect();
+        tracing::warn!(target: "bulkhead::executor", pid, "{text}");
+        line.clear();
+    }
+}
 
 /// Whose executor it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +77,11 @@ pub(super) fn spawn(
         .envs(environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::from(theirs))
         .stdout(Stdio::null())
+        // What is the kernel's own is not a tenant's to cut short, or to read a terminal by.
+        .stderr(match kind {
+            Kind::Shared => Stdio::inherit(),
+            Kind::Isolated => Stdio::piped(),
+        })
         // Keys pressed at a terminal are for whoever started the kernel.
         .process_group(0)
         .kill_on_drop(true)

@@ -178,7 +178,7 @@ impl Session {
         }
         self.may_move().await;
         let lender = self.lender(given, &thing, view, place)?;
-        lender.be_resident().await?;
+        lender.be_resident_for_another().await?;
         let _lent = lender.change()?;
         // The child is there first: whatever is revoked from here on revokes it too.
         let charge = self.charge(Resource::Capabilities, 1)?;

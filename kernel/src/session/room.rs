@@ -54,7 +54,6 @@ impl Session {
             self.be_resident().await?;
             let turn = self.device.mover.turn_of_call(self).await?;
             if self.is_suspended() {
-                // Whoever suspends it has the next turn.
                 continue;
             }
             self.come_back(&turn).await?;

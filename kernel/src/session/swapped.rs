@@ -22,7 +22,10 @@ use std::{
 use bulkhead_caps::ObjectId;
 use bulkhead_mm::{Range, Resource};
 use bulkhead_schema::{Error, ErrorCode, executor_capnp, limits};
-use tokio::sync::{Mutex, MutexGuard, oneshot, watch};
+use tokio::{
+    sync::{Mutex, MutexGuard, oneshot, watch},
+    time::Instant,
+};
 
 use super::{
     Charge, Session,
@@ -71,6 +74,10 @@ pub(super) struct Swap {
     making_room: Mutex<()>,
     /// The operator wants it away.
     suspended: watch::Sender<bool>,
+    /// Held by whoever suspends or resumes it.
+    suspending: Mutex<()>,
+    /// Its area is being given back.
+    giving_back: Cell<bool>,
 }
 
 impl Swap {
@@ -84,6 +91,8 @@ impl Swap {
             times: Cell::new(0),
             making_room: Mutex::new(()),
             suspended: watch::Sender::new(false),
+            suspending: Mutex::new(()),
+            giving_back: Cell::new(false),
         }
     }
 
@@ -121,6 +130,11 @@ impl Drop for Move<'_> {
     fn drop(&mut self) {
         self.swap.whereabouts.set(self.from);
     }
+}
+
+fn suspended() -> Error {
+    Error::new(ErrorCode::OutOfMemory, "the session is suspended: its memory is not on the device")
+        .remedy("its operator lets it go on with `bulkhead resume`")
 }
 
 fn ranges(places: &[Place]) -> Vec<Range> {
@@ -263,9 +277,9 @@ impl Session {
     pub(crate) async fn come_back(&self, turn: &Turn<'_>) -> Result<(), Error> {
         let mut eviction = Eviction::new(turn, self);
         while self.swap.whereabouts.get() == Whereabouts::Away {
+            self.live()?;
             if self.is_suspended() {
-                return Err(Error::new(ErrorCode::OutOfMemory, "the session is suspended")
-                    .remedy("its operator lets it go on with `bulkhead resume`"));
+                return Err(suspended());
             }
             eviction.make_room(self.swap.bytes()).await?;
             // Without waiting, so that nobody else takes the room.
@@ -343,31 +357,54 @@ impl Session {
     }
 
     /// Moves its memory to host memory, where its work passes in time, and leaves it there until it is [resumed](Self::resume).
+    /// Not to be given up in the middle.
     pub(crate) async fn suspend(self: &Rc<Self>) -> Result<(), Error> {
+        let _only = self.swap.suspending.lock().await;
         self.live()?;
         if self.is_suspended() {
             return Ok(());
         }
-        if !self.may_be_away() {
-            let message = format!("session {} shares memory, or was promised to stay on the device", self.id);
-            return Err(Error::new(ErrorCode::NotSupported, message));
-        }
-        // From here on nothing brings it back.
+        // From here on nothing brings it back, and no call begins that needs its memory.
         self.swap.suspended.send_replace(true);
-        let turn = self.device.mover.turn(self).await;
-        let gone = match self.swap.is_away() {
-            true => Ok(0),
-            false => self.move_out(self.limits.seconds(limits::DRAIN_SECONDS)).await,
-        };
-        drop(turn);
-        if gone.is_err() {
+        let moved = self.move_out_to_stay().await;
+        if moved.is_err() {
             self.swap.suspended.send_replace(false);
         }
-        gone.map(drop)
+        moved
     }
 
-    /// Lets it go on where it was suspended.
-    pub(crate) async fn resume(&self) -> Result<(), Error> {
+    /// Moves it out once nothing of its memory changes.
+    async fn move_out_to_stay(self: &Rc<Self>) -> Result<(), Error> {
+        let patience = self.limits.seconds(limits::DRAIN_SECONDS);
+        let deadline = Instant::now() + patience;
+        loop {
+            let turn = self.device.mover.turn(self).await;
+            self.live()?;
+            if !self.may_be_away() {
+                let message =
+                    format!("session {} shares memory, or was promised to stay on the device", self.id);
+                return Err(Error::new(ErrorCode::NotSupported, message));
+            }
+            match self.swap.whereabouts.get() {
+                Whereabouts::Away => return Ok(()),
+                Whereabouts::Here if !self.is_changing() && self.swap.moving.try_lock().is_ok() => {
+                    // Its work may be long in passing: nobody else waits for that.
+                    return turn.let_go_for(self.move_out(patience)).await.map(drop);
+                }
+                Whereabouts::Here | Whereabouts::Leaving | Whereabouts::Coming => {}
+            }
+            drop(turn);
+            if Instant::now() > deadline {
+                return Err(Error::new(ErrorCode::TimedOut, format!("session {} keeps changing", self.id))
+                    .remedy("try again"));
+            }
+            tokio::time::sleep(self.limits.second / 200).await;
+        }
+    }
+
+    /// Lets it go on where it was suspended. Not to be given up in the middle.
+    pub(crate) async fn resume(self: &Rc<Self>) -> Result<(), Error> {
+        let _only = self.swap.suspending.lock().await;
         self.live()?;
         if !self.swap.suspended.send_replace(false) {
             return Err(Error::new(
@@ -379,15 +416,24 @@ impl Session {
         self.come_back(&turn).await
     }
 
-    /// Waits until it is back, if it is away. It can be away again after the next wait, unless it [changes](Self::change).
+    /// Waits until it is back, if it is away. It can be away again after the next wait, unless it [changes](Self::change). While
+    /// its operator has it suspended this waits too, not for ever.
     pub(super) async fn be_resident(&self) -> Result<(), Error> {
-        while self.swap.is_away() {
-            // Where it is about to leave, nobody else waits for that.
-            drop(self.swap.moving.lock().await);
+        loop {
+            self.live()?;
             if self.is_suspended() {
                 let _waits = self.party.take(Counted::Waits, 1)?;
-                self.until_resumed().await;
+                let patience = self.limits.seconds(limits::DRAIN_SECONDS);
+                if tokio::time::timeout(patience, self.until_resumed()).await.is_err() {
+                    return Err(suspended());
+                }
+                continue;
             }
+            if !self.swap.is_away() {
+                return Ok(());
+            }
+            // Where it is about to leave, nobody else waits for that.
+            drop(self.swap.moving.lock().await);
             let turn = self.device.mover.turn_of_call(self).await?;
             match self.come_back(&turn).await {
                 // It was suspended anew.
@@ -395,7 +441,11 @@ impl Session {
                 came => came?,
             }
         }
-        Ok(())
+    }
+
+    /// The same where others must not wait for its operator: refused while that has it suspended.
+    pub(super) async fn be_resident_for_another(&self) -> Result<(), Error> {
+        if self.is_suspended() { Err(suspended()) } else { self.be_resident().await }
     }
 
     /// Brings it back once it has something to do, however long it takes until there is room.

@@ -1,6 +1,6 @@
 //! The host memory that a session is swapped to.
 
-use std::{os::fd::OwnedFd, time::Duration};
+use std::{os::fd::OwnedFd, rc::Rc, time::Duration};
 
 use bulkhead_mm::{PAGE_BYTES, Resource};
 use bulkhead_schema::{Error, ErrorCode};
@@ -50,7 +50,15 @@ impl Session {
     }
 
     /// Gives it back where the session has stayed for so long.
-    pub(crate) async fn give_back_area(&self, stayed: Duration) {
+    pub(crate) async fn give_back_area(self: Rc<Self>, stayed: Duration) {
+        if self.swap.giving_back.replace(true) {
+            return;
+        }
+        self.give_back_area_once(stayed).await;
+        self.swap.giving_back.set(false);
+    }
+
+    async fn give_back_area_once(&self, stayed: Duration) {
         let since = Duration::from_nanos(self.device.mover.now_ns().saturating_sub(self.resident_since_ns()));
         if self.swap.is_away() || self.swap.area.borrow().is_none() || since < stayed {
             return;
