@@ -28,8 +28,8 @@ interface Operator {
   # `timedOut` or `outOfMemory` where its work does not pass or the host has no room: then it goes on.
 
   resume @6 (session :UInt32) -> (result :B.Result(B.Nothing));
-  # Lets a suspended session go on. Answers when its memory is back; `outOfMemory` where there is no room: then it comes back
-  # as a session does that was swapped out.
+  # Lets a suspended session go on. Answers when its memory is back; `outOfMemory` where there is no room: then it stays
+  # suspended.
 }
 
 struct NewModule {

@@ -88,7 +88,7 @@ impl Operator {
     ///
     /// # Errors
     /// `notFound` where there is no such session; `invalidArgument` where it is not suspended; `outOfMemory` where the device
-    /// has no room: then it comes back once there is and it has something to do.
+    /// has no room: then it stays suspended.
     pub async fn resume(&self, session: u32) -> Result<(), Error> {
         let mut resume = self.kernel.resume_request();
         resume.get().set_session(session);

@@ -179,7 +179,7 @@ impl operator::Server for Operator {
             Err(error) => Err(error),
         };
         if suspended.is_ok() {
-            tracing::info!(target: "bulkhead::audit", session, "session suspended by the operator");
+            tracing::info!(target: "bulkhead::audit::session", session, "session suspended by the operator");
         }
         write(suspended, results.get().init_result());
         Ok(())
@@ -200,7 +200,7 @@ impl operator::Server for Operator {
             Err(error) => Err(error),
         };
         if resumed.is_ok() {
-            tracing::info!(target: "bulkhead::audit", session, "session resumed by the operator");
+            tracing::info!(target: "bulkhead::audit::session", session, "session resumed by the operator");
         }
         write(resumed, results.get().init_result());
         Ok(())

@@ -1,7 +1,7 @@
 //! Whether the program has code that only an isolated session runs: machine code without PTX, in the libraries that are loaded.
 //!
 //! What is read are headers alone, of files that the process has mapped already: the program's own business, and nobody's
-//! else. A file that is no ELF file, or is damaged, has no such code.
+//! else, and small containers whole. A file that is no ELF file, or is damaged, has no such code.
 
 use std::{
     collections::BTreeSet,
@@ -99,13 +99,30 @@ fn containers(file: &File, (mut at, end): (u64, u64)) -> bool {
         }
         let first = at.saturating_add(u64::from(header_bytes));
         let next = first.saturating_add(content).min(end);
-        if is_machine_code_only(file, first, next) {
+        if is_machine_code_only(file, first, next) && has_kernels(file, at, next) {
             return true;
         }
         let Some(behind) = next.max(at.saturating_add(16)).checked_next_multiple_of(8) else { return false };
         at = behind;
     }
     false
+}
+
+/// Longer containers hold kernels: what nvcc's linker leaves for a program without relocatable code has some hundred bytes.
+const STUB_BYTES_MAX: u64 = 64 << 10;
+
+/// Whether a container of machine code has anything that could be launched.
+fn has_kernels(file: &File, at: u64, end: u64) -> bool {
+    let bytes = end.saturating_sub(at);
+    let mut container = vec![0; usize::try_from(bytes.min(STUB_BYTES_MAX)).unwrap_or_default()];
+    if bytes > STUB_BYTES_MAX || file.read_exact_at(&mut container, at).is_err() {
+        return true;
+    }
+    let Ok(image) = bulkhead_fatbin::Image::read(&container) else { return true };
+    image.entries().iter().any(|entry| {
+        // The code of each kernel is a section of its own.
+        entry.content().map_or(true, |code| code.windows(6).any(|bytes| bytes == b".text."))
+    })
 }
 
 fn is_machine_code_only(file: &File, mut at: u64, end: u64) -> bool {
@@ -131,6 +148,9 @@ mod tests {
 
     fn entry(kind: u16, bytes: u64) -> Vec<u8> {
         let mut entry = vec![0; 64 + usize::try_from(bytes).unwrap()];
+        if bytes >= 40 {
+            entry[80..87].copy_from_slice(b".text.k");
+        }
         entry[..2].copy_from_slice(&kind.to_le_bytes());
         entry[4..8].copy_from_slice(&64_u32.to_le_bytes());
         entry[8..16].copy_from_slice(&bytes.to_le_bytes());
@@ -202,7 +222,11 @@ mod tests {
         assert_eq!(only(&both), Some(false));
         assert_eq!(only(&alone), Some(true));
         assert_eq!(only(&[both.clone(), vec![0; 24], alone.clone()].concat()), Some(true));
-        assert_eq!(only(&[both.clone(), both].concat()), Some(false));
+        assert_eq!(only(&[both.clone(), both.clone()].concat()), Some(false));
+        // nvcc's linker leaves one without kernels in every program.
+        let stub = container(&[entry(MACHINE_CODE, 24)]);
+        assert_eq!(only(&[stub.clone(), both].concat()), Some(false));
+        assert_eq!(only(&[stub, alone.clone()].concat()), Some(true));
         assert_eq!(has_machine_code_only(&elf(b".rodata", &alone).0), None);
     }
 

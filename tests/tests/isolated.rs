@@ -136,7 +136,7 @@ fn many_streams_are_made_and_few_are_used() {
 
 #[test]
 fn an_open_that_is_refused_starts_no_process() {
-    let kernel = Kernel::start();
+    let kernel = Kernel::telling(&[]);
     // The log tells of the end of each.
     let ends = || kernel.log().matches("executor ended").count();
     let limits: &[_] = &[("kernel_bytes", 1)];
@@ -281,6 +281,37 @@ fn a_suspended_session_can_end_and_one_that_cannot_be_moved_goes_on() {
     assert_eq!(done.code(), Some(1), "there is no room for it: {}", done.told());
     assert!(!kernel.status().session("large").unwrap().suspended);
     assert_eq!(tenant.loads(arena.address()), 2);
+}
+
+#[test]
+fn a_session_stays_suspended_where_there_is_no_room_for_it() {
+    let kernel = Kernel::with(&["--device-memory", "512MiB"]);
+    let tenant = Tenant::new(&kernel, "away");
+    let arena = tenant.arena(64 << 20, 4);
+    let id = number(&kernel, "away");
+    assert_eq!(operator(&kernel, "suspend", &id).code(), Some(0));
+    let other = isolated(&kernel, "other");
+    let others = (0..20).map_while(|_| other.allocate_arena(64 << 20).ok()).collect::<Vec<_>>();
+    let refused = operator(&kernel, "resume", &id);
+    assert_eq!(refused.code(), Some(1), "{}", refused.told());
+    assert!(kernel.status().session("away").unwrap().suspended);
+    drop((others, other));
+    kernel.without(&["other"]);
+    let done = operator(&kernel, "resume", &id);
+    assert_eq!(done.code(), Some(0), "{}", done.told());
+    assert_eq!(tenant.loads(arena.address()), 4);
+}
+
+#[test]
+fn plain_programs_are_guarded_and_those_of_machine_code_alone_are_not() {
+    let kernel = Kernel::start();
+    let run = |name: &str| process::run(&mut kernel.run_command(&program(name)), PATIENCE);
+    let done = run("vecadd");
+    assert_eq!(done.code(), Some(0), "{}", done.told());
+    assert!(!done.stderr.contains("isolated session"), "{}", done.told());
+    // Memory of others is what isolated sessions do not have.
+    let done = run("ipc");
+    assert_eq!(done.code(), Some(0), "{}", done.told());
 }
 
 #[test]

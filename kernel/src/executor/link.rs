@@ -42,6 +42,8 @@ use crate::{
     principals::Lines,
 };
 
+/// Why the executor of an isolated session is hung up on.
+pub(super) const SESSION_OVER: &str = "its session is over";
 /// How long a request waits where the system has no memory for it.
 const SHORTAGE: Duration = Duration::from_millis(10);
 /// A timer that is late by this part of what it was set to was held up.
@@ -191,7 +193,11 @@ impl Link {
         if self.failure.set(failure.clone()).is_err() {
             return;
         }
-        tracing::warn!(reason = %failure.reason, "an executor failed");
+        if failure.reason == SESSION_OVER {
+            tracing::debug!("the executor of an isolated session is not needed any more");
+        } else {
+            tracing::warn!(reason = %failure.reason, "an executor failed");
+        }
         self.packets.shut_down();
         self.ended.cancel();
         self.sessions.borrow_mut().clear();

@@ -402,7 +402,7 @@ impl Device {
             }
             failure = link.ended() => failure,
             () = self.told_to_end() => {
-                link.fail_with("its session is over");
+                link.fail_with(link::SESSION_OVER);
                 link.ended().await
             }
         };
@@ -414,7 +414,11 @@ impl Device {
         let (device, reason) = (self.index, failure.reason.clone());
         let ending = async move {
             let status = finish(child).await;
-            tracing::warn!(target: "bulkhead::audit", device, pid, %reason, ?status, "executor ended");
+            if reason == link::SESSION_OVER {
+                tracing::info!(target: "bulkhead::audit", device, pid, ?status, "executor ended with its session");
+            } else {
+                tracing::warn!(target: "bulkhead::audit", device, pid, %reason, ?status, "executor ended");
+            }
         };
         // Whoever goes on does not wait for the end of the process.
         if self.standby.borrow().is_some() {

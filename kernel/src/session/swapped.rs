@@ -413,7 +413,12 @@ impl Session {
             ));
         }
         let turn = self.device.mover.turn(self).await;
-        self.come_back(&turn).await
+        let back = self.come_back(&turn).await;
+        if back.is_err() && self.swap.is_away() {
+            // It is as it was.
+            self.swap.suspended.send_replace(true);
+        }
+        back
     }
 
     /// Waits until it is back, if it is away. It can be away again after the next wait, unless it [changes](Self::change). While
