@@ -388,6 +388,9 @@ fn as_table(devices: &[Device], sessions: &[Session]) -> String {
             process(device.standby_pid),
             device.failovers,
         );
+        if device.warm > 0 {
+            out += &format!("          {} executors wait for isolated sessions\n", device.warm);
+        }
         out += &format!(
             "          swapped out {} and in {} times, {} moved\n",
             device.swap_outs,

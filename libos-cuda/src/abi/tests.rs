@@ -142,6 +142,7 @@ symbols! {
     cuLaunchKernel_ptsz(u64, u32, u32, u32, u32, u32, u32, u32, u64, *mut *mut c_void, *mut *mut c_void);
     cuLaunchHostFunc(u64, extern "C" fn(*mut c_void), *mut c_void);
     cuStreamCreate(*mut u64, u32);
+    cuStreamGetId(u64, *mut u64);
     cuStreamDestroy_v2(u64);
     cuStreamSynchronize(u64);
     cuEventCreate(*mut u64, u32);
@@ -763,4 +764,33 @@ fn export_tables_begin_with_their_size() {
     let unknown = [1; 16];
     refused(unsafe { cuGetExportTable(&raw mut table, &raw const unknown) }, Status::INVALID_VALUE);
     assert!(table.is_null());
+}
+
+/// As cuSOLVER does: a stream has an object, and that an id.
+#[test]
+fn a_library_finds_the_id_of_a_stream_by_its_object() {
+    type Find = unsafe extern "C" fn(u64, u64, *mut u64) -> u32;
+    let _turn = begin();
+    let mut table: *const c_void = null();
+    let id = 0x2131_8C60_9714_3248_8CA6_41FF_7324_C8F2u128.to_be_bytes();
+    ok(unsafe { cuGetExportTable(&raw mut table, &raw const id) });
+    let [object_of, id_of] = [51, 39].map(|number| {
+        let function = unsafe { table.cast::<*const c_void>().add(number).read() };
+        unsafe { std::mem::transmute::<*const c_void, Find>(function) }
+    });
+    let (mut context, mut stream) = (0, 0);
+    ok(unsafe { cuCtxGetCurrent(&raw mut context) });
+    ok(unsafe { cuStreamCreate(&raw mut stream, 1) });
+    for (name, same) in [(0, 1), (1, 0), (stream, stream)] {
+        let (mut object, mut again, mut found, mut id) = (0, 0, 0, 0);
+        assert_eq!(unsafe { object_of(context, name, &raw mut object) }, 0);
+        assert_eq!(unsafe { object_of(context, same, &raw mut again) }, 0);
+        assert_eq!(object, again);
+        assert_eq!(unsafe { id_of(context, object, &raw mut found) }, 0);
+        ok(unsafe { cuStreamGetId(name, &raw mut id) });
+        assert_eq!(found, id);
+    }
+    let mut object = 0;
+    assert_ne!(unsafe { object_of(0, 0, &raw mut object) }, 0, "there is no context");
+    ok(unsafe { cuStreamDestroy_v2(stream) });
 }
