@@ -12,6 +12,8 @@ use std::{
 
 /// The section in which compilers keep fat binaries, one after the other.
 const SECTION: &[u8] = b".nv_fatbin";
+/// The same of units that the linker has put together: what it made of them is machine code, and the library OS links their PTX.
+const SECTION_OF_UNITS: &[u8] = b"__nv_relfatbin";
 const CONTAINER_MAGIC: u32 = 0xBA55_ED50;
 /// What an entry of a container holds.
 const PTX: u16 = 1;
@@ -37,8 +39,15 @@ fn has_machine_code_only(path: &Path) -> Option<bool> {
         return None;
     }
     let file = File::open(path).ok()?;
-    let section = section(&file)?;
-    Some(containers(&file, section))
+    let section_of_all = section(&file, SECTION)?;
+    if let Some(units) = section(&file, SECTION_OF_UNITS)
+        && containers(&file, units, |first, next| kinds(&file, first, next).0)
+    {
+        return Some(false);
+    }
+    Some(containers(&file, section_of_all, |first, next| {
+        kinds(&file, first, next) == (false, true) && has_kernels(&file, first, next)
+    }))
 }
 
 fn word<const N: usize>(file: &File, at: u64) -> Option<[u8; N]> {
@@ -59,8 +68,8 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
-/// Where the section of fat binaries begins and ends in an ELF file of 64 bits.
-fn section(file: &File) -> Option<(u64, u64)> {
+/// Where a section begins and ends in an ELF file of 64 bits.
+fn section(file: &File, wanted: &[u8]) -> Option<(u64, u64)> {
     let header: [u8; 64] = word(file, 0)?;
     if !header.starts_with(b"\x7fELF\x02\x01") {
         return None;
@@ -81,13 +90,13 @@ fn section(file: &File) -> Option<(u64, u64)> {
     (0..count).find_map(|index| {
         let (name, at, bytes) = of(index)?;
         let name = names.get(usize::try_from(name).ok()?..)?;
-        let is_it = name.strip_prefix(SECTION).is_some_and(|rest| rest.first() == Some(&0));
+        let is_it = name.strip_prefix(wanted).is_some_and(|rest| rest.first() == Some(&0));
         is_it.then_some((at, at.checked_add(bytes)?))
     })
 }
 
-/// Whether one of the containers there has machine code and no PTX.
-fn containers(file: &File, (mut at, end): (u64, u64)) -> bool {
+/// Whether one of the containers there is such a one, by where its entries begin and it ends.
+fn containers(file: &File, (mut at, end): (u64, u64), is_one: impl Fn(u64, u64) -> bool) -> bool {
     for _ in 0..HEADERS_MAX {
         let Some(header) = word::<16>(file, at).filter(|_| at < end) else { return false };
         let (magic, header_bytes, content) = (u32_at(&header, 0), u16_at(&header, 6), u64_at(&header, 8));
@@ -99,7 +108,7 @@ fn containers(file: &File, (mut at, end): (u64, u64)) -> bool {
         }
         let first = at.saturating_add(u64::from(header_bytes));
         let next = first.saturating_add(content).min(end);
-        if is_machine_code_only(file, first, next) && has_kernels(file, at, next) {
+        if is_one(first, next) {
             return true;
         }
         let Some(behind) = next.max(at.saturating_add(16)).checked_next_multiple_of(8) else { return false };
@@ -111,8 +120,10 @@ fn containers(file: &File, (mut at, end): (u64, u64)) -> bool {
 /// Longer containers hold kernels: what nvcc's linker leaves for a program without relocatable code has some hundred bytes.
 const STUB_BYTES_MAX: u64 = 64 << 10;
 
-/// Whether a container of machine code has anything that could be launched.
-fn has_kernels(file: &File, at: u64, end: u64) -> bool {
+/// Whether the entries of a container of machine code have anything that could be launched.
+fn has_kernels(file: &File, first: u64, end: u64) -> bool {
+    // With its header, as it is where nothing else stands in that.
+    let at = first.saturating_sub(16);
     let bytes = end.saturating_sub(at);
     let mut container = vec![0; usize::try_from(bytes.min(STUB_BYTES_MAX)).unwrap_or_default()];
     if bytes > STUB_BYTES_MAX || file.read_exact_at(&mut container, at).is_err() {
@@ -125,7 +136,8 @@ fn has_kernels(file: &File, at: u64, end: u64) -> bool {
     })
 }
 
-fn is_machine_code_only(file: &File, mut at: u64, end: u64) -> bool {
+/// Whether the entries there have PTX, and machine code.
+fn kinds(file: &File, mut at: u64, end: u64) -> (bool, bool) {
     let (mut ptx, mut machine_code) = (false, false);
     for _ in 0..HEADERS_MAX {
         let Some(header) = word::<64>(file, at).filter(|_| at < end) else { break };
@@ -137,7 +149,7 @@ fn is_machine_code_only(file: &File, mut at: u64, end: u64) -> bool {
         let (Some(header_bytes), Some(stored)) = (u32_at(&header, 4), u64_at(&header, 8)) else { break };
         at = at.saturating_add(u64::from(header_bytes)).saturating_add(stored).max(at.saturating_add(16));
     }
-    machine_code && !ptx
+    (ptx, machine_code)
 }
 
 #[cfg(test)]
@@ -228,6 +240,8 @@ mod tests {
         assert_eq!(only(&[stub.clone(), both].concat()), Some(false));
         assert_eq!(only(&[stub, alone.clone()].concat()), Some(true));
         assert_eq!(has_machine_code_only(&elf(b".rodata", &alone).0), None);
+        // A file of units alone has no section that is looked for.
+        assert_eq!(has_machine_code_only(&elf(SECTION_OF_UNITS, &alone).0), None);
     }
 
     #[test]

@@ -306,9 +306,12 @@ fn a_session_stays_suspended_where_there_is_no_room_for_it() {
 fn plain_programs_are_guarded_and_those_of_machine_code_alone_are_not() {
     let kernel = Kernel::start();
     let run = |name: &str| process::run(&mut kernel.run_command(&program(name)), PATIENCE);
-    let done = run("vecadd");
-    assert_eq!(done.code(), Some(0), "{}", done.told());
-    assert!(!done.stderr.contains("isolated session"), "{}", done.told());
+    // The last is linked of units, whose PTX lies apart.
+    for name in ["vecadd", "relocatable"] {
+        let done = run(name);
+        assert_eq!(done.code(), Some(0), "{}", done.told());
+        assert!(!done.stderr.contains("isolated session"), "{}", done.told());
+    }
     // Memory of others is what isolated sessions do not have.
     let done = run("ipc");
     assert_eq!(done.code(), Some(0), "{}", done.told());
