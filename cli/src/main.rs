@@ -1,5 +1,5 @@
-//! The one binary. People call `serve`, `run`, `demo`, `doctor`, `status`, `smi`, `evict`, `bench`, `guard`, `module`,
-//! `lint`, `coverage`, `cache` and `completions`; the kernel starts the same binary again as `executor` and `compiler`.
+//! The one binary. People call `serve`, `run`, `demo`, `doctor`, `status`, `smi`, `evict`, `suspend`, `resume`, `bench`,
+//! `guard`, `module`, `lint`, `coverage`, `cache` and `completions`; the kernel starts the same binary again as `executor` and `compiler`.
 //!
 //! Exit status: 0 for success, 1 for a failure that is told on stderr, 2 for arguments that make no sense, and for
 //! `run` the program's own.

@@ -245,7 +245,7 @@ const OF_DESCRIPTORS: [i32; 8] = [
 /// numbers below 4096, but for the first and the last that it is given (its public sources).
 const OF_DRIVER: u64 = 0x46 << 8;
 const LETTER: u64 = 0xff << 8;
-/// What `ioctl`s of every other kind have there: letters of terminals, files and sockets all lie above.
+/// Terminals, files and sockets have a letter in that byte, so theirs are all larger than this.
 const MANAGER_MAX: u64 = 0xfff;
 const OF_MANAGER: [u64; 2] = [0x3000_0001, 0x3000_0002];
 

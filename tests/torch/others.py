@@ -7,8 +7,8 @@ Each imports what it needs, so that every one runs in a process of its own, wher
 
 import os
 import sys
-import time
-import traceback
+
+from running import main
 
 WORKLOADS = {}
 
@@ -323,25 +323,5 @@ def torch_forked():
     return os.read(reader, 100).decode() + "; " + numbers(torch.ones(5, device="cuda").sum())
 
 
-def main(names):
-    if "--list" in names:
-        print(*WORKLOADS)
-        return 0
-    failed = 0
-    for name in names or WORKLOADS:
-        begun = time.monotonic()
-        try:
-            line = WORKLOADS[name]()
-        except ImportError as error:
-            line = f"not here: {error}"
-        except Exception as error:  # noqa: BLE001
-            failed += 1
-            traceback.print_exc(limit=3)
-            line = f"FAILED {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        print(f"{name}: {line}", flush=True)
-        print(f"{name}: {time.monotonic() - begun:.2f} s", file=sys.stderr)
-    return failed
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(WORKLOADS, sys.argv[1:]))

@@ -4,11 +4,11 @@ python3 tests/torch/workloads.py NAME...      runs those named, or all (`--list`
 """
 
 import sys
-import time
-import traceback
 
 import torch
 import torch.nn.functional as F
+
+from running import main
 
 WORKLOADS = {}
 
@@ -264,23 +264,5 @@ def errors():
         return type(error).__name__
 
 
-def main(names):
-    if "--list" in names:
-        print(*WORKLOADS)
-        return 0
-    failed = 0
-    for name in names or WORKLOADS:
-        begun = time.monotonic()
-        try:
-            line = WORKLOADS[name]()
-        except Exception as error:  # noqa: BLE001
-            failed += 1
-            traceback.print_exc(limit=3)
-            line = f"FAILED {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        print(f"{name}: {line}", flush=True)
-        print(f"{name}: {time.monotonic() - begun:.2f} s", file=sys.stderr)
-    return failed
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(WORKLOADS, sys.argv[1:]))

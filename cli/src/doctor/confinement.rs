@@ -6,6 +6,7 @@
 use std::{
     collections::BTreeMap,
     fmt::Display,
+    os::unix::fs::OpenOptionsExt as _,
     process::{Command, ExitCode, Stdio},
 };
 
@@ -108,7 +109,9 @@ pub(super) fn attempt_sandbox() -> Result<ExitCode, Failure> {
     // Its own program is anybody's file, as far as the walls go; what is to be read all the same is here.
     let own = std::env::current_exe().map_err(Failure::doing("this program"))?;
     let secret = std::env::temp_dir().join(format!("bulkhead-sandbox-{}", std::process::id()));
-    std::fs::write(&secret, "secret").map_err(Failure::doing(secret.display()))?;
+    // Others may write where it lies: nothing that is there already is followed, or written to.
+    let made = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&secret);
+    drop(made.map_err(Failure::doing(secret.display()))?);
     let files = match sandbox::take_files() {
         Ok(Some(version)) => {
             let another = secret.clone();
