@@ -265,11 +265,13 @@ impl Session {
         let mut state = watch.state.lock();
         state.images.retain(|image| image.strong_count() > 0);
         let images: Vec<_> = state.images.iter().filter_map(Weak::upgrade).collect();
-        let mut read = Ok(());
+        // What still runs writes while a ring is emptied, and that would be lost.
+        let runs = !self.outstanding().is_empty();
+        let mut read = Ok(true);
         for data in &images {
-            read = read.and(self.drain(data, stream, &mut state));
+            read = read.and_then(|all| Ok(self.drain(data, stream, runs, &mut state)? && all));
         }
-        if read.is_ok() {
+        if let Ok(true) = read {
             watch.seen.fetch_max(launches, Ordering::AcqRel);
         }
         let stopped = state.stopped.take();
@@ -305,14 +307,15 @@ impl Session {
         Ok(count(&counts, found))
     }
 
-    /// Reads the records of one image's ring, and empties it.
-    fn drain(&self, data: &Data, stream: Stream, state: &mut State) -> Result<(), Error> {
-        let Some((at, bytes)) = data.place(RING) else { return Ok(()) };
+    /// Reads the records of one image's ring, and empties it. While something `runs`, only where a thread ended before its
+    /// time; false where records were left for later.
+    fn drain(&self, data: &Data, stream: Stream, runs: bool, state: &mut State) -> Result<bool, Error> {
+        let Some((at, bytes)) = data.place(RING) else { return Ok(true) };
         let mut header = [0; HEADER_BYTES];
         self.read(stream, &mut header, data.memory.range(at, HEADER_BYTES as u64))?;
         let (asked, stopped) = (long(&header, 0), word(&header, 8));
-        if asked == 0 && stopped == 0 {
-            return Ok(());
+        if stopped == 0 && (asked == 0 || runs) {
+            return Ok(asked == 0);
         }
         let room = usize::try_from(bytes).unwrap_or_default().saturating_sub(HEADER_BYTES) / RECORD_BYTES;
         let there = usize::try_from(asked).unwrap_or(usize::MAX).min(room);
@@ -343,7 +346,7 @@ impl Session {
                 state.lost = state.lost.saturating_add(1);
             }
         }
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use bulkhead_client::{ErrorCode, Launch, Parameters, Stream, ViolationKind};
+use bulkhead_client::{ErrorCode, Launch, Options, Parameters, Session, Stray, Stream, ViolationKind};
 use bulkhead_tests::{kernel::Kernel, neighbour::Neighbour};
 
 const FIRST: Stream = Stream::DEFAULT;
@@ -142,4 +142,36 @@ fn a_thread_that_ends_late_in_a_long_kernel_is_told_of_at_the_wait_for_it() {
     let fence = session.launch(FIRST, &image.entry("late").unwrap(), &launch, &parameters).unwrap();
     assert_eq!(session.wait(fence).unwrap_err().code, ErrorCode::Trapped);
     session.wait(session.fence(FIRST)).unwrap();
+}
+
+#[test]
+fn what_a_long_kernel_tells_again_and_again_is_counted_to_the_last() {
+    const ASTRAY: &[u8] = b".version 8.0\n.target sm_75\n.address_size 64\n\
+        .visible .entry astray(.param .u64 to, .param .u32 times)\n{\n\
+        .reg .pred %p;\n.reg .b32 %i, %times;\n.reg .b64 %to;\n\
+        ld.param.u64 %to, [to];\nld.param.u32 %times, [times];\nmov.u32 %i, 0;\n\
+        AGAIN:\nst.global.u32 [%to], %i;\nadd.u32 %i, %i, 1;\nsetp.lt.u32 %p, %i, %times;\n@%p bra AGAIN;\nret;\n}\n";
+    let kernel = Kernel::start();
+    let options = Options { stray: Stray::Told, ..kernel.options("astray") };
+    let session = Session::open(&options).unwrap();
+    let image = session.load_image(ASTRAY).unwrap();
+    let entry = image.entry("astray").unwrap();
+    let to = session.allocate(256).unwrap();
+    session.list_memory(vec![(to.address() + 4096, 4)]).unwrap();
+    // So long that who waits for it, and who waits for others, has looked before it ends.
+    let times = 200_000;
+    let parameters = Parameters::new().buffer(&to).u32(times);
+    let fence = session.launch(FIRST, &entry, &Launch::linear(32, 32), &parameters).unwrap();
+    let other = session.create_stream(0).unwrap();
+    let parameters = Parameters::new().buffer(&to).u32(1);
+    let mut expected = 32 * u64::from(times);
+    while !session.has_passed(fence) {
+        session.wait(session.launch(other, &entry, &Launch::linear(1, 1), &parameters).unwrap()).unwrap();
+        expected += 1;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    session.wait(fence).unwrap();
+    let found = session.take_violations();
+    let told: u64 = found.records.iter().map(|record| record.times).sum();
+    assert_eq!((told, found.lost), (expected, 0));
 }
