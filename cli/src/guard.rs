@@ -49,6 +49,9 @@ enum Form {
     Table,
     /// The text as it was given, with comments.
     Ptx,
+    /// What is claimed of the lanes in the confined text, and checked: where they are before each statement, counted
+    /// behind the prologue, and which registers hold the same in all of them.
+    Claims,
 }
 
 fn window(text: &str) -> Result<Window, String> {
@@ -114,6 +117,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         match arguments.explain {
             Some(Form::Table) => Some(as_table(&examination)),
             Some(Form::Ptx) => Some(examination.annotated(&text)),
+            Some(Form::Claims) => {
+                verified.as_ref().map(|verified| bulkhead_guard::claims(verified.text(), &gates).to_string())
+            }
             None if arguments.output.is_none() => confined,
             None => None,
         }

@@ -236,7 +236,7 @@
 //!   refused; the message names the isolated domain.
 //!
 //! # Trust
-//! [`verify`], the parser, the print, the opcode table and what follows from instructions (`flow.rs`, `facts.rs`) are trusted; [`confine`] is not. So are ptxas and the
+//! [`verify`], the parser, the print, the opcode table and what follows from instructions (`flow.rs`, `facts.rs`) are trusted; [`confine`] and [`claims()`] are not. So are ptxas and the
 //! driver: the linter of `executor/` holds machine code against a text's [`Footprint`], and does not follow addresses.
 
 /// Which guard this is: a digest of its sources, in hexadecimal. What was made of a text that another one verified is not
@@ -250,6 +250,7 @@ pub mod tokens;
 
 mod access;
 mod anchors;
+mod claims;
 mod confine;
 mod examine;
 mod facts;
@@ -266,10 +267,10 @@ mod report;
 mod span;
 mod sums;
 mod table;
-mod together;
 mod verify;
 mod window;
 
+pub use claims::Claims;
 pub use confine::{
     Refused, Stray, confine, confine_as, confine_each, confine_verified, confine_with, data, data_as,
     drop_fast_versions,
@@ -286,6 +287,7 @@ pub use parse::{parse, parse_recovering};
 pub use print::print;
 pub use report::{Finding, Reason, Report};
 pub use verify::{
-    BoundTerm, FastVersion, PointerTerm, SharedTerm, Verified, VerifiedEntry, verify, verify_with,
+    BoundTerm, FastVersion, PointerTerm, SharedTerm, Verified, VerifiedEntry, claims, verify, verify_claimed,
+    verify_with,
 };
 pub use window::Window;

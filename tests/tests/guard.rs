@@ -126,6 +126,23 @@ fn how_each_access_is_kept_is_explained() {
 }
 
 #[test]
+fn what_is_claimed_of_lanes_is_told() {
+    const WAITS: &str = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k()\n{\n    .reg .b32 %r<3>;\n    .reg .pred %p;\n\
+        mov.u32 %r1, %laneid;\n    setp.eq.u32 %p, %r1, 3;\n    @%p bra A;\n    mov.u32 %r2, 7;\n    bra B;\nA:\n    mov.u32 %r2, 8;\nB:\n    bar.sync 0;\n    ret;\n}\n";
+    let scratch = Scratch::new();
+    let told = guard(&[&file(&scratch, "k.ptx", WAITS), "--explain=claims"]);
+    assert_eq!(told.code(), Some(0), "{}", told.told());
+    let lines: Vec<&str> = told.stdout.lines().collect();
+    assert_eq!(lines[0], "entry bh_e_k", "{}", told.told());
+    let heading = lines.iter().find_map(|line| line.split_once(" heading "));
+    assert!(
+        heading.is_some_and(|(_, to)| lines.contains(&format!("{to} together").as_str())),
+        "{}",
+        told.told()
+    );
+}
+
+#[test]
 fn json_has_the_span_of_every_finding_and_access() {
     let scratch = Scratch::new();
     for (text, accepted) in [(ACCEPTED, true), (REFUSED, false)] {

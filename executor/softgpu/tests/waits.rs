@@ -10,6 +10,7 @@ mod common;
 use std::fmt::Write as _;
 
 use bulkhead_gpu::{Gpu, Launch};
+use bulkhead_guard::{Gates, Verified};
 use bulkhead_softgpu::Options;
 use common::{Machine, Parameters};
 
@@ -104,44 +105,136 @@ fn entry(name: &str, parameters: &str, given: &str, body: &str) -> String {
     )
 }
 
+/// The guard's text of a program.
+fn guarded(seed: u64) -> (String, String) {
+    let given = "ld.param.u64 %at, [to];\nld.param.u32 %n, [given];";
+    let source = entry("test", ".param .u64 to, .param .u32 given", given, &Author::body(seed));
+    let module = bulkhead_guard::parse(&source).unwrap();
+    let text = bulkhead_guard::print(&bulkhead_guard::confine(&module).unwrap());
+    (source, text)
+}
+
+/// Runs all versions of a verified text in blocks of several shapes; what does not end is told. Answers whether one was run
+/// that rests on warps being rows.
+fn runs(seed: u64, verified: &Verified) -> Result<bool, String> {
+    // In every second the device may run lanes apart that are at one place.
+    let schedule = Some(seed).filter(|seed| seed % 2 == 1);
+    let mut machine = Machine::with(Options { memory_bytes: 1 << 30, schedule, ..Options::default() });
+    let at = machine.buffer(4);
+    let image = machine.gpu.load(verified.text()).unwrap();
+    let fast = verified.entries().first().and_then(|entry| entry.fast.clone());
+    let mut of_rows = false;
+    for entry in image.entries {
+        let is_fast = fast.as_ref().is_some_and(|fast| fast.symbol == entry.name);
+        let rows = is_fast && fast.as_ref().is_some_and(|fast| fast.rows);
+        of_rows |= rows;
+        for (block, given) in [([64, 1, 1], 0), ([32, 2, 1], 1), ([16, 5, 1], 0), ([40, 1, 1], 1)] {
+            if rows && block[0] == 16 {
+                continue;
+            }
+            let parameters = Parameters::default().u64(at).u32(given).guarded(&entry);
+            let launch = Launch { grid: [2, 1, 1], block, shared_bytes: 0, parameters: &parameters.0 };
+            let launched = machine.gpu.launch(machine.stream, entry.id, &launch);
+            launched
+                .and_then(|()| machine.gpu.synchronize(machine.stream))
+                .map_err(|error| format!("{}, {block:?}, {given}: {error}", entry.name))?;
+        }
+    }
+    Ok(of_rows)
+}
+
 #[test]
 fn whatever_waits_ends() {
     let programs = std::env::var("BULKHEAD_WAITS").map_or(PROGRAMS, |count| count.parse().unwrap());
     let (mut asked, mut together, mut of_rows) = (0, 0, 0);
     for seed in 1..=programs {
-        let given = "ld.param.u64 %at, [to];\nld.param.u32 %n, [given];";
-        let source = entry("test", ".param .u64 to, .param .u32 given", given, &Author::body(seed));
-        let module = bulkhead_guard::parse(&source).unwrap();
-        let text = bulkhead_guard::print(&bulkhead_guard::confine(&module).unwrap());
+        let (source, text) = guarded(seed);
         let verified =
             bulkhead_guard::verify(&text).unwrap_or_else(|report| panic!("{seed}: {report}\n{text}"));
-        // In every second the device may run lanes apart that are at one place.
-        let schedule = Some(seed).filter(|seed| seed % 2 == 1);
-        let mut machine = Machine::with(Options { memory_bytes: 1 << 30, schedule, ..Options::default() });
-        let at = machine.buffer(4);
-        let image = machine.gpu.load(&text).unwrap();
-        let fast = verified.entries().first().and_then(|entry| entry.fast.clone());
-        for entry in image.entries {
-            let is_fast = fast.as_ref().is_some_and(|fast| fast.symbol == entry.name);
-            let rows = is_fast && fast.as_ref().is_some_and(|fast| fast.rows);
-            of_rows += u64::from(rows);
-            for (block, given) in [([64, 1, 1], 0), ([32, 2, 1], 1), ([16, 5, 1], 0), ([40, 1, 1], 1)] {
-                if rows && block[0] == 16 {
-                    continue;
-                }
-                let parameters = Parameters::default().u64(at).u32(given).guarded(&entry);
-                let launch = Launch { grid: [2, 1, 1], block, shared_bytes: 0, parameters: &parameters.0 };
-                let launched = machine.gpu.launch(machine.stream, entry.id, &launch);
-                if let Err(error) = launched.and_then(|()| machine.gpu.synchronize(machine.stream)) {
-                    panic!("{seed}: {}, {block:?}, {given}: {error}\n{source}\n{text}", entry.name);
-                }
-            }
-        }
+        let ran = runs(seed, &verified).unwrap_or_else(|told| panic!("{seed}: {told}\n{source}\n{text}"));
+        of_rows += u64::from(ran);
         asked += text.matches("setp.ne.s32 %bh_q, %bh_lo, %bh_m;").count();
         together += text.matches("    bar.sync 0;").count();
     }
     together -= asked;
     assert!(asked > 1000 && together > 1000 && of_rows > 10, "{asked} {together} {of_rows}");
+}
+
+/// Removes a question, or what makes a wait one that is safe where lanes are apart.
+fn careless(text: &str, author: &mut Author) -> String {
+    let edits: [(&str, &str); 4] = [
+        ("    setp.ne.s32 %bh_q, %bh_lo, %bh_m;\n    @%bh_q exit;\n", ""),
+        ("    barrier.sync 0;", "    bar.sync 0;"),
+        (", %bh_m;\n", ", -1;\n"),
+        ("    bar.warp.sync %bh_m;", "    bar.warp.sync -1;"),
+    ];
+    let (from, to) = edits[author.below(4) as usize];
+    let places: Vec<usize> = text.match_indices(from).map(|(at, _)| at).collect();
+    let Some(at) = places.get(author.below(places.len().max(1) as u64) as usize) else {
+        return text.to_owned();
+    };
+    format!("{}{to}{}", &text[..*at], &text[at + from.len()..])
+}
+
+/// Changes a few of the claims that a text may make.
+fn lies(claims: &str, author: &mut Author) -> String {
+    let mut lines: Vec<String> = claims.lines().map(str::to_owned).collect();
+    let numbers: Vec<String> = claims
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .filter(|word| word.parse::<u32>().is_ok())
+        .map(str::to_owned)
+        .collect();
+    for _ in 0..1 + author.below(5) {
+        let at = author.below(lines.len() as u64 + 1) as usize;
+        let mut number =
+            || numbers.get(author.below(numbers.len().max(1) as u64) as usize).cloned().unwrap_or_default();
+        let (one, other) = (number(), number());
+        let line = match author.below(7) {
+            0 => format!("{one} together"),
+            1 => format!("{one} heading {other}"),
+            2 => format!("{one} ending"),
+            3 => format!("{one} apart"),
+            4 => format!("same %r{}", author.below(12)),
+            5 => format!("same %q{}", author.below(8)),
+            _ => String::new(),
+        };
+        if line.is_empty() && at < lines.len() && !lines[at].starts_with("entry") {
+            lines.remove(at);
+        } else {
+            lines.insert(at.max(1).min(lines.len()), line);
+        }
+    }
+    lines.join("\n")
+}
+
+#[test]
+fn whatever_is_claimed_of_a_text_that_is_accepted_ends() {
+    let programs = std::env::var("BULKHEAD_WAITS").map_or(PROGRAMS, |count| count.parse().unwrap());
+    let (mut accepted, mut careless_ones) = (0, 0);
+    for seed in 1..=programs {
+        let (source, text) = guarded(seed);
+        let mut author = Author { state: seed.wrapping_mul(0xd134_2543_de82_ef95) | 1, text: String::new() };
+        for _ in 0..8 {
+            let edited = if author.below(4) == 0 { text.clone() } else { careless(&text, &mut author) };
+            let claims = bulkhead_guard::claims(&edited, &Gates::default()).to_string();
+            let claims = if author.below(3) == 0 { claims } else { lies(&claims, &mut author) };
+            let Ok(claims) = claims.parse() else { continue };
+            let Ok(verified) = bulkhead_guard::verify_claimed(&edited, &claims, &Gates::default()) else {
+                continue;
+            };
+            accepted += 1;
+            if edited == text {
+                continue;
+            }
+            careless_ones += 1;
+            if let Err(told) = runs(seed, &verified) {
+                panic!("{seed}: {told}\n{source}\n{edited}\n{claims}");
+            }
+        }
+    }
+    println!("{accepted} accepted, {careless_ones} of texts that the guard did not write");
+    assert!(accepted > programs / 4 && careless_ones > programs / 20, "{accepted} {careless_ones}");
 }
 
 /// Writes programs as the attacks of `tests/attacks` are, for a GPU.

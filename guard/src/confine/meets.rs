@@ -9,13 +9,13 @@
 //! (`barrier.sync`), and waits all the same.
 
 use crate::ast::{Instruction, Operand, Predicate, Span, Statement};
+use crate::claims::together::{self, Body, Together};
 use crate::confine::copies;
 use crate::confine::prologue::{instruction, plain, register};
 use crate::confine::turns;
 use crate::maps::{HashMap, HashSet};
 use crate::names::LANES;
 use crate::table::{self, Row, Treatment};
-use crate::together::{self, Body, Together};
 
 /// What a barrier of the warp says, where the lanes that are left of the warp all come to it, or threads end. No text has
 /// it.

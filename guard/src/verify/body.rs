@@ -11,6 +11,7 @@ use super::{Extent, Extents, bounds, refuse, sequence, unverified};
 use crate::access::{self, Access, Accesses};
 use crate::anchors::{self, Check};
 use crate::ast::{AddressBase, Instruction, Operand, Space, Span, Statement};
+use crate::claims;
 use crate::facts::{Facts, Proof, Root, SharedKey};
 use crate::flow::Flow;
 use crate::gates::{self, Gates};
@@ -49,13 +50,13 @@ pub(super) struct Terms<'a> {
 
 /// Verifies the body of one entry, whose parameters and the module's variables are in `extents`, and which may call gates of
 /// so many modules. In a fast version accesses may rest on what its launches give. One that is sliced has the parameters that
-/// tell of the whole grid.
+/// tell of the whole grid. `claims` says what is claimed of the statements behind its prologue.
 pub(super) fn verify<'a>(
     statements: &'a [Statement],
     extents: Extents<'a>,
     (is_fast, sliced): (bool, bool),
     (gates, modules): (&'a Gates, usize),
-    report: &mut Report,
+    (claims, report): (&mut dyn FnMut(&[Statement]) -> claims::Lanes, &mut Report),
 ) -> Terms<'a> {
     let (declared, statements) = declarations::take(statements, extents, sliced, report);
     let labels = labels(statements, report);
@@ -63,7 +64,8 @@ pub(super) fn verify<'a>(
         |statement| matches!(statement, Statement::Instruction(instruction) if table::copies(instruction)),
     );
     let looks = Looks::new(declared.looks, is_fast, copies);
-    let lanes = Lanes::of(statements, is_fast);
+    let lanes = Lanes::of(statements, &claims(statements), is_fast);
+    let lanes = lanes.unwrap_or_else(|wrong| nowhere(wrong, report));
     let mut pass = Pass::new(declared, looks, labels, (statements, lanes));
     pass.awaits = copies.then_some(None);
     pass.is_fast = is_fast;
@@ -96,7 +98,8 @@ pub(super) fn gate<'a>(
     report: &mut Report,
 ) -> u64 {
     let labels = labels(statements, report);
-    let lanes = Lanes::of_gate(statements);
+    let lanes = Lanes::of_gate(statements, &claims::Lanes::of_gate(statements));
+    let lanes = lanes.unwrap_or_else(|wrong| nowhere(wrong, report));
     let mut pass = Pass::new(declared, Looks::of_gate(), labels, (statements, lanes));
     gates::TOLD.iter().for_each(|name| pass.flow.write(name));
     arguments.iter().for_each(|name| pass.flow.write(name));
@@ -106,6 +109,12 @@ pub(super) fn gate<'a>(
         refuse(report, span, "a gate that does not return what it has to, or counts turns");
     }
     pass.looks.most()
+}
+
+/// Of a body with a wrong claim no lanes are known to be anywhere.
+fn nowhere((span, reason): (Span, Reason), report: &mut Report) -> Lanes {
+    report.add(span, reason);
+    Lanes::default()
 }
 
 /// Takes a body through a pass. Answers where it ends.

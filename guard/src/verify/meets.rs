@@ -8,13 +8,13 @@
 //! that promises that all lanes of a warp come to it, as `bar.sync` does, stands where they do; others are `barrier.sync`.
 //! All barriers of a body are of one kind: threads that wait at one that reduces and at one that does not wait for ever.
 
-use super::{looks, unverified};
-use crate::ast::{Instruction, Operand, Statement};
+use super::{convergence, looks, unverified};
+use crate::ast::{Instruction, Operand, Span, Statement};
+use crate::claims::{self, Place};
 use crate::maps::HashSet;
 use crate::names::LANES;
 use crate::report::Reason;
 use crate::table::{self, BarrierKind, Row};
-use crate::together::{self, Body, Together};
 
 /// How all lanes of a warp meet where nothing waits for lanes but this.
 const MEET: &str = "bar.warp.sync -1";
@@ -33,6 +33,8 @@ const HERE_OF_WHOLE: &str = "activemask.b32 %bh_lo";
 const WAIT: &str = "@%bh_q cp.async.wait_all";
 const END: &str = "@%bh_q exit";
 
+const ROWS: &str = "a claim of launches that are not asked for it";
+
 /// What stands at a place where lanes meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Met {
@@ -50,7 +52,7 @@ pub(super) struct Lanes {
     /// Whether `%bh_m` holds lanes all of which come here.
     here: bool,
     /// Where all that are left of the warp come; in how many statements.
-    together: Together,
+    together: Vec<bool>,
     statements: usize,
     /// Where the pass is.
     at: usize,
@@ -71,21 +73,32 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    /// Of an entry's body. A fast version may be launched only where warps are rows of their block.
-    pub(super) fn of(statements: &[Statement], is_fast: bool) -> Self {
-        let (together, of_rows) = if is_fast {
-            Together::with_rows(statements)
-        } else {
-            (Together::of(statements, Body::Entry, false), None)
-        };
-        let rows = of_rows.is_some();
-        Self { together: of_rows.unwrap_or(together), rows, statements: statements.len(), ..Self::default() }
+    /// Of an entry's body, of which this is claimed. A fast version may be launched only where warps are rows of their block.
+    ///
+    /// # Errors
+    /// Where a claim does not follow.
+    pub(super) fn of(
+        statements: &[Statement],
+        claims: &claims::Lanes,
+        is_fast: bool,
+    ) -> Result<Self, (Span, Reason)> {
+        if claims.rows && !is_fast {
+            return Err((Span::default(), unverified(ROWS)));
+        }
+        let together = convergence::check(statements, Place::Together, claims)?;
+        Ok(Self { together, rows: claims.rows, statements: statements.len(), ..Self::default() })
     }
 
     /// Of a gate's body.
-    pub(super) fn of_gate(statements: &[Statement]) -> Self {
-        let together = Together::of(statements, Body::Gate, false);
-        Self { together, statements: statements.len(), ..Self::default() }
+    ///
+    /// # Errors
+    /// As [`Lanes::of`].
+    pub(super) fn of_gate(statements: &[Statement], claims: &claims::Lanes) -> Result<Self, (Span, Reason)> {
+        if claims.rows {
+            return Err((Span::default(), unverified(ROWS)));
+        }
+        let together = convergence::check(statements, Place::Apart, claims)?;
+        Ok(Self { together, statements: statements.len(), ..Self::default() })
     }
 
     /// Whether launches have to have warps that are rows of their block.
@@ -105,7 +118,7 @@ impl Lanes {
 
     /// Whether all that are left of the warp come here.
     fn together(&self) -> bool {
-        self.together.holds(self.at)
+        self.together.get(self.at).is_some_and(|here| *here)
     }
 
     /// What is left where lanes meet, or find out who is here.
@@ -141,7 +154,7 @@ impl Lanes {
     /// What is left behind a match on the number of a place, which no other has.
     fn comes_to<'a>(&mut self, statements: &'a [Statement], here: &str) -> Option<&'a [Statement]> {
         let (first, rest) = statements.split_first()?;
-        self.places.insert(together::place(first, here)?).then_some(rest)
+        self.places.insert(convergence::place(first, here)?).then_some(rest)
     }
 
     /// What is left behind a vote, where there is one.

@@ -1,10 +1,12 @@
 //! The verifier: one linear pass that decides whether a text may run beside other sessions.
 //!
-//! It shares the parser, the opcode table and what follows from instructions (`flow`, `facts`) with the rewriter and nothing else: what it accepts is written
+//! It shares the parser, the opcode table and what follows from instructions (`flow`, `facts`) with the rewriter and nothing else. What is
+//! claimed of where lanes are (`claims`) it checks, and works out nothing of that itself: what it accepts is written
 //! down in the crate's documentation as the confined form, and the rewriter's output is to it like anybody's.
 
 mod body;
 mod bounds;
+pub(crate) mod convergence;
 mod declarations;
 mod gates;
 mod looks;
@@ -18,7 +20,8 @@ use std::sync::LazyLock;
 
 pub(crate) use gates::gate;
 
-use crate::ast::{Function, FunctionKind, Item, Linkage, Module, Place, Space, Span, Variable};
+use crate::ast::{Function, FunctionKind, Item, Linkage, Module, Place, Space, Span, Statement, Variable};
+use crate::claims::{Claims, Lanes};
 use crate::facts::Root;
 use crate::footprint::{self, Footprint};
 use crate::gates::{Gates, PARAMETERS_OF_MODULE};
@@ -192,6 +195,9 @@ impl<'a> Extents<'a> {
     }
 }
 
+/// What is claimed of an entry's body, by its name in the text; whether it is a fast version.
+type Say<'a> = dyn FnMut(&str, &[Statement], bool) -> Lanes + 'a;
+
 /// Verifies a canonical text, without trusting whoever wrote it. It may call no gates.
 pub fn verify(text: &str) -> Result<Verified, Report> {
     verify_with(text, &Gates::default())
@@ -199,6 +205,27 @@ pub fn verify(text: &str) -> Result<Verified, Report> {
 
 /// As [`verify`], of a text that may call these gates.
 pub fn verify_with(text: &str, gates: &Gates) -> Result<Verified, Report> {
+    verify_as(text, gates, &mut |_, statements, is_fast| Lanes::of(statements, is_fast))
+}
+
+/// As [`verify_with`], of a text of which somebody claims this.
+pub fn verify_claimed(text: &str, claims: &Claims, gates: &Gates) -> Result<Verified, Report> {
+    verify_as(text, gates, &mut |name, _, _| claims.0.get(name).cloned().unwrap_or_default())
+}
+
+/// What [`verify_with`] takes a text to claim, whether it is accepted or not.
+pub fn claims(text: &str, gates: &Gates) -> Claims {
+    let mut claims = Claims::default();
+    let verified = verify_as(text, gates, &mut |name, statements, is_fast| {
+        let lanes = Lanes::of(statements, is_fast);
+        claims.0.insert(name.to_owned(), lanes.clone());
+        lanes
+    });
+    drop(verified);
+    claims
+}
+
+fn verify_as(text: &str, gates: &Gates, claims: &mut Say<'_>) -> Result<Verified, Report> {
     let module = crate::parse(text)?;
     let mut report = Report::default();
     if !Text(&module).is(text) {
@@ -241,13 +268,13 @@ pub fn verify_with(text: &str, gates: &Gates) -> Result<Verified, Report> {
         if names::is_fast_version(&function.name) {
             match before.take() {
                 Some(before) => {
-                    fast(function, before, (&extents, gates), entries.last_mut(), &mut report);
+                    fast(function, before, (&extents, gates, claims), entries.last_mut(), &mut report);
                 }
                 None => refuse(&mut report, function.span, "a fast version that does not follow its entry"),
             }
             continue;
         }
-        if let Some(entry) = entry(function, (&extents, gates), &mut report) {
+        if let Some(entry) = entry(function, (&extents, gates, claims), &mut report) {
             before = Some(function);
             entries.push(entry);
         }
@@ -301,7 +328,7 @@ fn extent(variable: &Variable) -> Option<Extent> {
 
 fn entry(
     function: &Function,
-    known: (&HashMap<&str, Extent>, &Gates),
+    known: (&HashMap<&str, Extent>, &Gates, &mut Say<'_>),
     report: &mut Report,
 ) -> Option<VerifiedEntry> {
     let terms = version(function, known, false, report)?;
@@ -328,7 +355,7 @@ fn entry(
 fn fast(
     function: &Function,
     before: &Function,
-    known: (&HashMap<&str, Extent>, &Gates),
+    known: (&HashMap<&str, Extent>, &Gates, &mut Say<'_>),
     entry: Option<&mut VerifiedEntry>,
     report: &mut Report,
 ) {
@@ -375,7 +402,7 @@ fn fast(
 
 fn version<'a>(
     function: &'a Function,
-    (module, gates): (&'a HashMap<&'a str, Extent>, &'a Gates),
+    (module, gates, claims): (&'a HashMap<&'a str, Extent>, &'a Gates, &mut Say<'_>),
     is_fast: bool,
     report: &mut Report,
 ) -> Option<body::Terms<'a>> {
@@ -422,7 +449,8 @@ fn version<'a>(
     }
     // The grid of a fast version is not cut.
     let sliced = of_slice > 0 && !is_fast;
-    Some(body::verify(statements, extents, (is_fast, sliced), (gates, modules), report))
+    let mut claims = |statements: &[Statement]| claims(&function.name, statements, is_fast);
+    Some(body::verify(statements, extents, (is_fast, sliced), (gates, modules), (&mut claims, report)))
 }
 
 fn are_hidden<const COUNT: usize>(parameters: &[Variable; COUNT], names: [&str; COUNT]) -> bool {

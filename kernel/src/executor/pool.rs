@@ -3,7 +3,7 @@
 //! A program need not wait for the driver to start where there is one. What the driver takes of the device for them is taken
 //! from what sessions may use, as long as the kernel runs.
 
-use std::{cell::RefCell, rc::Rc};
+use std::{cell::RefCell, collections::VecDeque, rc::Rc};
 
 use bulkhead_schema::limits;
 use tokio::sync::Notify;
@@ -14,7 +14,8 @@ use super::{Device, DeviceInfo, Incarnation, isolated::context_bytes};
 pub(super) struct Pool {
     /// How many there should be.
     size: u32,
-    waiting: RefCell<Vec<(Rc<Device>, Rc<Incarnation>)>>,
+    /// Those that have waited longest first.
+    waiting: RefCell<VecDeque<(Rc<Device>, Rc<Incarnation>)>>,
     /// Told when there are fewer.
     fewer: Notify,
 }
@@ -29,9 +30,9 @@ impl Pool {
         u64::from(self.size) * context_bytes(info)
     }
 
-    /// One of them, which is alive.
+    /// The one that has waited longest and is alive.
     pub(super) fn take(&self) -> Option<(Rc<Device>, Rc<Incarnation>)> {
-        let taken = std::iter::from_fn(|| self.waiting.borrow_mut().pop())
+        let taken = std::iter::from_fn(|| self.waiting.borrow_mut().pop_front())
             .find(|(_, incarnation)| incarnation.link.failure().is_none());
         if self.size > 0 {
             self.fewer.notify_one();
@@ -75,7 +76,7 @@ impl Device {
                         pid = started.1.pid,
                         "an executor waits for an isolated session"
                     );
-                    self.pool.waiting.borrow_mut().push(started);
+                    self.pool.waiting.borrow_mut().push_back(started);
                     tokio::time::sleep(self.limits.second / 5).await;
                 }
                 Err(error) => {

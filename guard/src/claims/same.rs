@@ -1,35 +1,13 @@
-//! Which registers hold the same in all lanes of a warp.
+//! Works out which registers hold the same in all lanes of a warp.
 //!
 //! They do where all that is written to them is made of what is the same, at places to which lanes come together: each of
 //! them has come to the same such places before, in the same order.
 
-use crate::ast::{AddressBase, Instruction, Operand};
+use super::Uniformity;
+use crate::ast::Instruction;
 use crate::maps::HashMap;
-use crate::table::{self, Row, Treatment};
-
-/// What a register holds in the lanes of a warp.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
-    /// The same in all.
-    Same,
-    /// Where in its row a thread is, or the same in all: what is left of it without its low five bits is the same.
-    Row,
-    /// Anything.
-    Any,
-}
-
-/// What an instruction makes of what it reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Makes {
-    /// What goes by nothing else.
-    Pure,
-    /// What it reads.
-    Copy,
-    /// That, without its low five bits.
-    High,
-    /// Anything.
-    Any,
-}
+use crate::table::{self, Row};
+use crate::verify::convergence::{Makes, makes, of_special};
 
 /// An instruction: how much it reads, behind where it begins in the list of all, and writes behind that.
 #[derive(Debug, Clone, Copy)]
@@ -51,9 +29,9 @@ pub(super) struct Values<'a> {
     named: Vec<usize>,
     written: Vec<bool>,
     /// What a register holds wherever it is read.
-    kinds: Vec<Kind>,
+    kinds: Vec<Uniformity>,
     /// What it holds here, where it has been written since the last label.
-    here: Vec<Option<Kind>>,
+    here: Vec<Option<Uniformity>>,
     since: Vec<usize>,
     /// Room for the names of one instruction.
     names: (Vec<&'a str>, Vec<&'a str>),
@@ -73,17 +51,8 @@ impl<'a> Values<'a> {
         }
         let number = self.kinds.len();
         self.numbers.insert(name, number);
-        let dimension =
-            |prefix: &str| name.strip_prefix(prefix).is_some_and(|axis| matches!(axis, "x" | "y" | "z"));
-        self.kinds.push(match name {
-            _ if dimension("%ctaid.") || dimension("%nctaid.") || dimension("%ntid.") => Kind::Same,
-            "%tid.y" | "%tid.z" => {
-                self.by_rows = true;
-                if self.rows { Kind::Same } else { Kind::Any }
-            }
-            "%tid.x" if self.rows => Kind::Row,
-            _ => Kind::Any,
-        });
+        self.by_rows |= matches!(name, "%tid.y" | "%tid.z");
+        self.kinds.push(of_special(name, self.rows).unwrap_or(Uniformity::Any));
         self.written.push(false);
         self.here.push(None);
         number
@@ -121,11 +90,19 @@ impl<'a> Values<'a> {
         self.by_rows
     }
 
+    /// What registers hold wherever they are read, as far as it is not anything.
+    pub(super) fn registers(&self) -> HashMap<String, Uniformity> {
+        let kinds = self.numbers.iter().map(|(name, number)| (*name, *number));
+        let written = kinds.filter(|(_, number)| self.written.get(*number).is_some_and(|written| *written));
+        let known = written.filter_map(|(name, number)| Some((name.to_owned(), *self.kinds.get(number)?)));
+        known.filter(|(_, kind)| *kind != Uniformity::Any).collect()
+    }
+
     /// All statements are known.
     pub(super) fn end(&mut self) {
         for (kind, written) in self.kinds.iter_mut().zip(&self.written) {
             if *written {
-                *kind = Kind::Same;
+                *kind = Uniformity::Same;
             }
         }
     }
@@ -134,7 +111,7 @@ impl<'a> Values<'a> {
     pub(super) fn doubt(&mut self) {
         for (kind, written) in self.kinds.iter_mut().zip(&self.written) {
             if *written {
-                *kind = Kind::Any;
+                *kind = Uniformity::Any;
             }
         }
     }
@@ -153,15 +130,16 @@ impl<'a> Values<'a> {
         }
     }
 
-    fn kind(&self, number: usize) -> Kind {
+    fn kind(&self, number: usize) -> Uniformity {
         let here = self.here.get(number).copied().flatten();
-        here.or_else(|| self.kinds.get(number).copied()).unwrap_or(Kind::Any)
+        here.or_else(|| self.kinds.get(number).copied()).unwrap_or(Uniformity::Any)
     }
 
     /// Whether a branch is for all or for none of those who are together.
     pub(super) fn is_same_way(&self, index: usize) -> bool {
         let Some(line) = self.lines.get(index) else { return false };
-        !line.predicate || self.named.get(line.begin).is_some_and(|number| self.kind(*number) == Kind::Same)
+        !line.predicate
+            || self.named.get(line.begin).is_some_and(|number| self.kind(*number) == Uniformity::Same)
     }
 
     /// What a statement writes, which lanes come to together, or not. Answers whether that is not what was taken for granted.
@@ -174,14 +152,9 @@ impl<'a> Values<'a> {
         }
         let middle = begin + reads;
         let kinds = self.named.get(begin..middle).unwrap_or_default().iter().map(|number| self.kind(*number));
-        let all = kinds.max().unwrap_or(Kind::Same);
+        let all = kinds.max().unwrap_or(Uniformity::Same);
         let same_way = self.is_same_way(index);
-        let kind = match (makes, all) {
-            _ if !together || (predicate && !same_way) => Kind::Any,
-            (Makes::Any, _) | (_, Kind::Any) | (Makes::Pure, Kind::Row) => Kind::Any,
-            (_, Kind::Same) | (Makes::High, Kind::Row) => Kind::Same,
-            (Makes::Copy, Kind::Row) => Kind::Row,
-        };
+        let kind = if together && (!predicate || same_way) { makes.of(all) } else { Uniformity::Any };
         let mut changed = false;
         for at in middle..middle + writes {
             let Some(number) = self.named.get(at).copied() else { continue };
@@ -199,43 +172,5 @@ impl<'a> Values<'a> {
             }
         }
         changed
-    }
-}
-
-/// What comes out of an instruction.
-fn makes(row: &Row, instruction: &Instruction) -> Makes {
-    let low_bits = |amount: Option<&Operand>, is: fn(i128) -> bool| matches!(amount, Some(Operand::Integer(amount)) if is(*amount));
-    let word = || {
-        let words = instruction.modifiers.as_slice();
-        matches!(words, [ty] if matches!(ty.as_str(), "b32" | "u32"))
-    };
-    match row.name {
-        "mov"
-            if word()
-                && matches!(
-                    instruction.operands.as_slice(),
-                    [Operand::Register(_), Operand::Register(_)]
-                ) =>
-        {
-            Makes::Copy
-        }
-        "shr" if word() && low_bits(instruction.operands.get(2), |amount| (5..32).contains(&amount)) => {
-            Makes::High
-        }
-        "and" if word() && low_bits(instruction.operands.get(2), |mask| mask & 31 == 0) => Makes::High,
-        "ld" => {
-            let parameter = instruction.modifiers.first().is_some_and(|space| space == "param");
-            let by_name = matches!(instruction.operands.get(1), Some(Operand::Address(address))
-                if matches!(address.base, AddressBase::Symbol(_)));
-            if parameter && by_name { Makes::Pure } else { Makes::Any }
-        }
-        "abs" | "add" | "addc" | "and" | "bfe" | "bfi" | "bfind" | "brev" | "clz" | "cvt" | "cvta"
-        | "div" | "lop3" | "mad" | "madc" | "max" | "min" | "mov" | "mul" | "mul24" | "mad24" | "neg"
-        | "not" | "or" | "popc" | "prmt" | "rem" | "sad" | "selp" | "set" | "setp" | "shf" | "shl"
-        | "shr" | "slct" | "sub" | "subc" | "xor" | "cnot" => {
-            let pure = matches!(row.treatment, Treatment::Pure | Treatment::Move);
-            if pure { Makes::Pure } else { Makes::Any }
-        }
-        _ => Makes::Any,
     }
 }

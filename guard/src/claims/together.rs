@@ -1,4 +1,4 @@
-//! Where all lanes that are left of a warp come to, whether they go there side by side or not.
+//! Works out where all lanes that are left of a warp come to, whether they go there side by side or not.
 //!
 //! Lanes are together where a kernel begins. They stay so at a branch that goes by what is the same for all of them
 //! ([`same`]), there and back. Where they take different ways further down, they are together again where all those ways
@@ -8,26 +8,17 @@
 //!
 //! What is taken for granted of loops and registers is so until a pass finds that it is not; then all is looked at again.
 
-mod same;
-
-use crate::ast::{Instruction, Operand, Statement};
+use super::Uniformity;
+use super::same::Values;
+use crate::ast::{Instruction, Statement};
 use crate::maps::HashMap;
-use crate::names::LANES;
-use crate::print::Text;
 use crate::table::{self, Row, Treatment};
-use same::Values;
+use crate::verify::convergence::behind_question;
 
 /// Ways that are followed at once, at most.
 const WAYS_MAX: usize = 32;
 /// How often a body is looked at, at most; after that nothing is taken for granted.
 const ROUNDS_MAX: usize = 12;
-
-/// How lanes that have met ask whether all that are left of their warp are here; who finds some missing ends.
-const ASKS: [&[&str]; 3] = [
-    &["vote.sync.ballot.b32 %bh_lo, 1, -1", "setp.ne.s32 %bh_q, %bh_lo, %bh_m"],
-    &["vote.sync.ballot.b32 %bh_hi, 1, -1", "setp.ne.s32 %bh_q, %bh_lo, -1"],
-    &["setp.ne.s32 %bh_q, %bh_lo, -1"],
-];
 
 /// What a body is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,30 +31,54 @@ pub(crate) enum Body {
     Gate,
 }
 
-/// Before which statements of a body all that are left of a warp are together.
+/// What was found of a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// Nothing.
+    Unknown,
+    /// All are here.
+    Here,
+    /// All are on the way to places further down.
+    Apart,
+}
+
+/// Before which statements of a body all that are left of a warp are together, and which registers hold the same in them.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Together(Vec<bool>);
+pub(crate) struct Together {
+    /// How lanes come to each statement, and how they go on from it where it is a label.
+    marks: Vec<(Mark, Mark)>,
+    pub(super) registers: HashMap<String, Uniformity>,
+}
 
 impl Together {
     /// Of a body; of one in which nothing waits for others nothing is known. Where warps are `rows`, no two of a block's rows
     /// have a warp in common: it is a multiple of 32 wide, or has one row.
     pub(crate) fn of(statements: &[Statement], body: Body, rows: bool) -> Self {
-        Pass::of(statements, body, rows).map_or_else(Self::default, |pass| Self(pass.run()))
+        Pass::of(statements, body, rows).map_or_else(Self::default, Pass::run)
     }
 
     /// Of an entry as it is; and where that is another, of one whose warps are rows.
-    pub(crate) fn with_rows(statements: &[Statement]) -> (Self, Option<Self>) {
+    pub(super) fn with_rows(statements: &[Statement]) -> (Self, Option<Self>) {
         let Some(pass) = Pass::of(statements, Body::Entry, false) else { return (Self::default(), None) };
         // Blocks of all widths have barriers: those are not worth a term.
         let by_rows = pass.values.by_rows() && statements.iter().any(waits_for_lanes);
-        let together = Self(pass.run());
-        let rows = by_rows.then(|| Self::of(statements, Body::Entry, true)).filter(|rows| *rows != together);
+        let together = pass.run();
+        let differs = |rows: &Self| {
+            let here = |marks: &(Mark, Mark)| marks.0 == Mark::Here;
+            !rows.marks.iter().map(here).eq(together.marks.iter().map(here))
+        };
+        let rows = by_rows.then(|| Self::of(statements, Body::Entry, true)).filter(differs);
         (together, rows)
     }
 
     /// Whether they are together before a statement.
     pub(crate) fn holds(&self, index: usize) -> bool {
-        self.0.get(index).is_some_and(|here| *here)
+        self.marks.get(index).is_some_and(|(arrives, _)| *arrives == Mark::Here)
+    }
+
+    /// How lanes come to a statement; where it is a label, how they go on from it.
+    pub(super) fn mark(&self, index: usize) -> Option<Mark> {
+        self.marks.get(index).map(|(_, mark)| *mark)
     }
 }
 
@@ -114,7 +129,7 @@ struct Pass<'a> {
     state: State,
     /// Of each statement, whether lanes are on their way there while others may wait.
     waited: Vec<bool>,
-    here: Vec<bool>,
+    marks: Vec<(Mark, Mark)>,
     changed: bool,
 }
 
@@ -179,7 +194,10 @@ impl<'a> Pass<'a> {
                 _ if table::waits_for_block(row, found) || table::is_for_all_left(found) => Step::Block,
                 _ if waits((row, found)) => {
                     asked.extend(
-                        statements.get(index..).and_then(behind_ask).map(|statements| index + statements),
+                        statements
+                            .get(index..)
+                            .and_then(behind_question)
+                            .map(|statements| index + statements),
                     );
                     Step::Wait
                 }
@@ -195,31 +213,20 @@ impl<'a> Pass<'a> {
             }
         }
         values.end();
-        let none = vec![false; steps.len() + 1];
+        let waited = vec![false; steps.len() + 1];
+        let marks = vec![(Mark::Unknown, Mark::Unknown); steps.len()];
         let state = State::Unknown;
-        Some(Self {
-            body,
-            steps,
-            loops,
-            values,
-            asked,
-            state,
-            waited: none.clone(),
-            here: none,
-            changed: false,
-        })
+        Some(Self { body, steps, loops, values, asked, state, waited, marks, changed: false })
     }
 
     /// Looks at the body until nothing is taken for granted that is not so.
-    fn run(mut self) -> Vec<bool> {
-        for _ in 0..ROUNDS_MAX {
-            if !self.round() {
-                return self.here;
-            }
+    fn run(mut self) -> Together {
+        let settled = (0..ROUNDS_MAX).any(|_| !self.round());
+        if !settled {
+            self.doubt();
+            self.round();
         }
-        self.doubt();
-        self.round();
-        self.here
+        Together { marks: self.marks, registers: self.values.registers() }
     }
 
     /// Takes nothing for granted any more.
@@ -236,14 +243,25 @@ impl<'a> Pass<'a> {
         self.changed = false;
         for index in 0..self.steps.len() {
             self.arrive(index);
-            let here = self.state == State::Here;
-            if let (Some(is_here), Some(step)) = (self.here.get_mut(index), self.steps.get(index).copied()) {
-                *is_here = here;
+            let (arrives, here) = (self.mark(), self.state == State::Here);
+            if let Some(step) = self.steps.get(index).copied() {
                 self.step(index, step);
+                let goes_on = if matches!(step, Step::Label(_)) { self.mark() } else { arrives };
+                if let Some(mark) = self.marks.get_mut(index) {
+                    *mark = (arrives, goes_on);
+                }
             }
             self.changed |= self.values.learn(index, here);
         }
         self.changed
+    }
+
+    fn mark(&self) -> Mark {
+        match self.state {
+            State::Unknown => Mark::Unknown,
+            State::Here => Mark::Here,
+            State::Apart(_) => Mark::Apart,
+        }
     }
 
     /// Whoever was on the way to a statement is there.
@@ -361,39 +379,11 @@ pub(crate) fn waits_for_lanes(statement: &Statement) -> bool {
 }
 
 /// Whether a thread that comes here ends, and waits for nobody before.
-fn ends(statements: &[Statement]) -> bool {
+pub(super) fn ends(statements: &[Statement]) -> bool {
     let is = |index: usize, opcode: &str, modifiers: &[&str]| {
         matches!(statements.get(index), Some(Statement::Instruction(found))
             if found.predicate.is_none() && found.opcode == opcode && found.modifiers == modifiers)
     };
     let at = usize::from(is(0, "cp", &["async", "wait_all"]));
     is(at, "ret", &[]) || is(at, "exit", &[])
-}
-
-/// The number of a place at which all lanes of a warp meet, where an instruction has those that came to it stand in `here`.
-/// It is below 2^31, so that numbers that differ do so in 32 bits.
-pub(crate) fn place(statement: &Statement, here: &str) -> Option<i128> {
-    let Statement::Instruction(found) = statement else { return None };
-    let is_one = found.opcode == "match" && found.modifiers == ["any", "sync", "b32"];
-    match found.operands.as_slice() {
-        [Operand::Register(to), Operand::Integer(place), Operand::Integer(-1)]
-            if is_one && to == here && found.predicate.is_none() && (1..1 << 31).contains(place) =>
-        {
-            Some(*place)
-        }
-        _ => None,
-    }
-}
-
-/// How many statements a question is that begins here.
-fn behind_ask(statements: &[Statement]) -> Option<usize> {
-    let (first, behind) = statements.split_first()?;
-    let is = |index: usize, line: &str| matches!(behind.get(index), Some(Statement::Instruction(found)) if Text(found).is(line));
-    let asks = |lines: &&&[&str]| {
-        let here = if lines.last().is_some_and(|line| line.ends_with("%bh_m")) { LANES } else { "%bh_lo" };
-        place(first, here).is_some() && lines.iter().enumerate().all(|(index, line)| is(index, line))
-    };
-    let lines = ASKS.iter().find(asks)?.len();
-    let waits = usize::from(is(lines, "@%bh_q cp.async.wait_all"));
-    is(lines + waits, "@%bh_q exit").then_some(lines + waits + 2)
 }
