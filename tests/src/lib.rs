@@ -4,6 +4,7 @@
 //! on the software GPU. Nothing waits without an end, and no test asserts a speed.
 
 pub mod act;
+pub mod apace;
 pub mod apart;
 pub mod attacks;
 pub mod calls;

@@ -5,6 +5,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use bulkhead_tests::{
+    apace,
     place::{program, repository},
     process::{Done, run, run_privately_with},
     scratch::Scratch,
@@ -97,13 +98,13 @@ fn every_program_passes_while_it_is_profiled_and_all_lines_are_its_own() {
         .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
         .filter(|name| !name.starts_with("attack_") && !matches!(&**name, "out_of_range" | "faults"))
         .collect();
-    for name in names {
+    apace::each(names, |name| {
         for kernel in document(&name)["kernels"].as_array().unwrap() {
             assert_eq!(kernel["launchesNotCounted"], 0, "{name}: {kernel:#}");
             let confined = kernel["lines"].as_array().unwrap().iter().find(|line| line["in"] == "confined");
             assert!(confined.is_none(), "{name}: {confined:#?}");
         }
-    }
+    });
 }
 
 #[test]

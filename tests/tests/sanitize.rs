@@ -5,7 +5,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use bulkhead_tests::{
-    patience,
+    apace, patience,
     place::{bulkhead as bulkhead_under_test, program, repository},
     process::{Done, bulkhead, kill, run, run_privately_with},
 };
@@ -247,11 +247,11 @@ fn programs_without_a_mistake_have_none() {
         })
         .collect();
     assert!(names.contains("sanitize") && names.contains("cooperative"), "{names:?}");
-    for name in names {
+    apace::each(names, |name| {
         let done = sanitized(&name, &["--sanitize"], &[]);
         assert_eq!(done.code(), Some(0), "{name}: {}", done.told());
         assert!(done.stderr.ends_with("bulkhead: 0 errors\n"), "{name}: {}", done.told());
-    }
+    });
 }
 
 #[test]

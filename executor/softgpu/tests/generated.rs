@@ -239,15 +239,21 @@ fn recorded() -> HashMap<u64, u64> {
     lines.map(|(seed, hash)| (seed.parse().unwrap(), u64::from_str_radix(hash, 16).unwrap())).collect()
 }
 
-#[test]
-fn random_programs_leave_the_same_in_both_engines_and_on_an_h200() {
+/// What became of some programs: gangs that ran and that parted, and which left something else on a device.
+#[derive(Default)]
+struct Outcome {
+    gangs: u64,
+    parted: u64,
+    other_on_device: Vec<u64>,
+}
+
+/// Runs these programs in both engines.
+fn run(seeds: impl Iterator<Item = u64>, recorded: &HashMap<u64, u64>) -> Outcome {
     let mut engines = [Machine::of(Engine::Interpreter), Machine::of(Engine::Compiled)];
     let count = BLOCKS * THREADS as usize * WORDS;
     let zeros = vec![0; count];
-    let recorded = recorded();
-    let mut other_on_device = Vec::new();
-    let (mut gangs, mut parted) = (0, 0);
-    for seed in 1..=PROGRAMS {
+    let mut outcome = Outcome::default();
+    for seed in seeds {
         let ptx = program(seed);
         let found = engines.each_mut().map(|machine| {
             let image = machine.gpu.load(&ptx).unwrap_or_else(|error| panic!("seed {seed}: {error}\n{ptx}"));
@@ -255,8 +261,8 @@ fn random_programs_leave_the_same_in_both_engines_and_on_an_h200() {
             machine.run(image.entries[0].id, BLOCKS as u32, THREADS as u32, &at.to_le_bytes()).unwrap();
             machine.is_what_it_was_told(image.entries[0].id);
             let counts = machine.gpu.gang_counts(image.entries[0].id).unwrap().unwrap_or_default();
-            gangs += counts.ran;
-            parted += counts.parted;
+            outcome.gangs += u64::from(counts.ran);
+            outcome.parted += u64::from(counts.parted);
             let found = machine.download_u64(at, count);
             machine.forget();
             machine.gpu.unload(image.id).unwrap();
@@ -272,11 +278,24 @@ fn random_programs_leave_the_same_in_both_engines_and_on_an_h200() {
             panic!("seed {seed}: byte {byte} of thread {thread} is {one:#x}, compiled {other:#x}\n{ptx}");
         }
         if recorded.get(&seed) != Some(&hash(&found[0])) {
-            other_on_device.push(seed);
+            outcome.other_on_device.push(seed);
         }
     }
+    outcome
+}
+
+#[test]
+fn random_programs_leave_the_same_in_both_engines_and_on_an_h200() {
+    let recorded = &recorded();
+    let halves = std::thread::scope(|scope| {
+        let half = |first| scope.spawn(move || run((first..=PROGRAMS).step_by(2), recorded));
+        [half(1), half(2)].map(|half| half.join().unwrap())
+    });
+    let sum = |of: fn(&Outcome) -> u64| halves.iter().map(of).sum::<u64>();
+    let (gangs, parted) = (sum(|half| half.gangs), sum(|half| half.parted));
     println!("{gangs} gangs ran, {parted} of them parted");
-    assert!(gangs > 4 * PROGRAMS as u32 && parted > PROGRAMS as u32, "{gangs}, {parted}");
+    assert!(gangs > 4 * PROGRAMS && parted > PROGRAMS, "{gangs}, {parted}");
+    let other_on_device: Vec<_> = halves.iter().flat_map(|half| &half.other_on_device).collect();
     assert!(other_on_device.is_empty(), "{} differ: seeds {other_on_device:?}", other_on_device.len());
 }
 
