@@ -72,7 +72,7 @@ pub(crate) struct Arguments {
     /// Start a private kernel even where one serves. --guard and options of the software GPU do so too.
     #[arg(long, conflicts_with = "socket")]
     private: bool,
-    /// Which device a private kernel drives.
+    /// Which device a private kernel drives; a kernel that serves has to drive such a one.
     #[arg(long, value_enum, default_value_t = Backend::Auto, env = "BULKHEAD_BACKEND")]
     backend: Backend,
     /// Which versions of entries a private kernel runs: `strict` trusts no proof about addresses.
@@ -383,9 +383,29 @@ fn private_kernel(arguments: &Arguments) -> Result<Option<Kernel>, Failure> {
         return if software.is_given() { Err(Failure::new(own)) } else { Ok(None) };
     }
     if !arguments.private && arguments.guard.is_none() && !software.is_given() && serves() {
-        return Ok(None);
+        return drives(arguments.backend, &bulkhead_client::default_socket()).map(|()| None);
     }
     Kernel::start_with(software.on(arguments.backend)?, &of_private(arguments)).map(Some)
+}
+
+/// Whether the kernel that serves has a device of the backend that was asked for, where one was.
+fn drives(backend: Backend, socket: &Path) -> Result<(), Failure> {
+    if backend == Backend::Auto {
+        return Ok(());
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(Failure::doing("starting a runtime"))?;
+    let found = tokio::task::LocalSet::new().block_on(&runtime, crate::status::backends(socket))?;
+    if found.iter().any(|found| found == backend.name()) {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "--backend {} was asked for, and the kernel that serves at {} drives {}: add --private for a kernel of the program's own, \
+         or leave --backend out",
+        backend.name(),
+        socket.display(),
+        found.join(", "),
+    )))
 }
 
 /// What a private kernel is told.

@@ -11,7 +11,7 @@ use crate::array::Array;
 use crate::check;
 use crate::context::Contexts;
 use crate::device::{
-    AcceptedGates, Device, Domain, Heap, Options, Session, Stray, SturdyToken, default_socket,
+    AcceptedGates, Device, Domain, ErrorCode, Heap, Options, Session, Stray, SturdyToken, default_socket,
 };
 use crate::event::{Event, Pages, Timers};
 use crate::faults;
@@ -87,7 +87,11 @@ impl Driver {
         let options = Options { socket, name, terms, stray, ..Options::default() };
         let session = Session::open(&options).map_err(|error| {
             report::once(&format!("no session: {error}"));
-            Status::NO_DEVICE
+            match error.code {
+                // There is a device, which has no room.
+                ErrorCode::OutOfMemory | ErrorCode::LimitReached => Status::OUT_OF_MEMORY,
+                _ => Status::NO_DEVICE,
+            }
         })?;
         session.tell_who_waits_for_room(|| {
             report::once(

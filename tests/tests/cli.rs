@@ -100,6 +100,22 @@ fn what_the_software_gpu_is_told_has_to_make_sense() {
 }
 
 #[test]
+fn a_program_that_is_to_run_on_another_device_than_the_kernel_that_serves_has_is_not_started() {
+    let kernel = Kernel::start();
+    let mut asked = bulkhead(&["run", "--backend", "cuda", "--", "echo", "started"]);
+    let refused = run(asked.env("BULKHEAD_SOCKET", kernel.socket()), PATIENCE);
+    assert_eq!((refused.code(), refused.stdout.as_str()), (Some(1), ""), "{}", refused.told());
+    for told in ["drives software", "--private", kernel.socket().to_str().unwrap()] {
+        assert!(refused.stderr.contains(told), "{told}: {}", refused.told());
+    }
+    for backend in [&["--backend", "software"][..], &[]] {
+        let mut asked = bulkhead(&[&["run"], backend, &["--", "echo", "started"]].concat());
+        let done = run(asked.env("BULKHEAD_SOCKET", kernel.socket()), PATIENCE);
+        assert_eq!((done.code(), done.stdout.as_str()), (Some(0), "started\n"), "{}", done.told());
+    }
+}
+
+#[test]
 fn doctor_tells_what_is_there_and_how_to_get_what_is_missing() {
     let told = done(&["doctor", "--json"]);
     let report: Value = serde_json::from_str(&told.stdout).unwrap();

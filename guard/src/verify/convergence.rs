@@ -23,7 +23,7 @@ use super::unverified;
 use crate::ast::{AddressBase, Instruction, Operand, Span, Statement};
 use crate::claims::{Lanes, Place, Uniformity};
 use crate::maps::{HashMap, HashSet};
-use crate::names::{self, LANES};
+use crate::names::LANES;
 use crate::print::Text;
 use crate::report::Reason;
 use crate::table::{self, Row, Treatment};
@@ -232,7 +232,7 @@ impl<'a> Registers<'a> {
     }
 }
 
-/// What a special register holds; `None` of any other. Where warps are rows, no two rows of a block have one in common.
+/// What a special register holds that is not anything; `None` of any other register. Where warps are rows, no two rows of a block have one in common.
 pub(crate) fn of_special(name: &str, rows: bool) -> Option<Uniformity> {
     let is_axis = |axis: &str| matches!(axis, "x" | "y" | "z");
     let of_block = |prefix: &str| name.strip_prefix(prefix).is_some_and(is_axis);
@@ -240,7 +240,7 @@ pub(crate) fn of_special(name: &str, rows: bool) -> Option<Uniformity> {
         _ if of_block("%ctaid.") || of_block("%nctaid.") || of_block("%ntid.") => Uniformity::Same,
         "%tid.y" | "%tid.z" if rows => Uniformity::Same,
         "%tid.x" if rows => Uniformity::Row,
-        _ if names::is_special(name) => Uniformity::Any,
+        // Of others nothing may be claimed either, as no instruction writes them.
         _ => return None,
     })
 }

@@ -60,6 +60,18 @@ fn ways_that_lead_to_one_place_meet_there() {
 }
 
 #[test]
+fn a_refusal_says_where() {
+    let falls = "@%q bra B;\nA:\nadd.u32 %r, %r, 1;\nB:\nbar.sync 0;\nret;";
+    for (text, claims, line) in
+        [(IF, "B together", 8), (IF, "A heading B", 8), (falls, "A together\nB together", 7)]
+    {
+        let statements = body(text);
+        let (span, _) = check(&statements, Place::Together, &claimed(&statements, claims)).unwrap_err();
+        assert_eq!(span.place.line, line, "{claims}");
+    }
+}
+
+#[test]
 fn nothing_waits_on_the_way() {
     for wait in
         ["bar.sync 0;", "bar.warp.sync -1;", "shfl.sync.bfly.b32 %r, %r, 1, 31, -1;", "barrier.sync 0;"]
@@ -95,7 +107,12 @@ fn lanes_stay_together_where_all_go_one_way() {
         is_refused(&uniform.replace("%ctaid.x", other), "A together\nsame %q");
         is_refused(&uniform.replace("%ctaid.x", other), &format!("A together\nsame %q\nsame {other}"));
     }
+    for same in ["%ctaid.y", "%ctaid.z", "%nctaid.x", "%ntid.y", "7"] {
+        follows(&uniform.replace("%ctaid.x", same), "A together");
+    }
+    is_refused(&uniform.replace("%ctaid.x", "%ctaid.w"), "A together");
     follows(&uniform.replace("%ctaid.x", "%tid.y"), "A together\nrows");
+    is_refused(&uniform.replace("setp.eq.u32 %q, %ctaid.x, 0;", "shr.u32 %q, %tid.x, 5;"), "A together");
     is_refused(&uniform.replace("%ctaid.x", "%tid.x"), "A together\nrows");
     for (line, goes) in [
         ("shr.u32 %q, %tid.x, 5;", true),
@@ -107,6 +124,9 @@ fn lanes_stay_together_where_all_go_one_way() {
         ("shr.u32 %q, %tid.x, 32;", false),
         ("and.b32 %q, %tid.x, 1008;", false),
         ("add.u32 %q, %tid.x, 32;", false),
+        ("mov.b32 %s, %tid.x;\nshr.u32 %q, %s, 5;", true),
+        ("mov.b32 %s, %tid.x;\nmov.b32 %q, {%s, %s};\nshr.u32 %q, %q, 5;", false),
+        ("mov.b64 %s, %tid.x;\nshr.u32 %q, %s, 5;", false),
         ("mov.u32 %q, %tid.x;", false),
         ("mov.u32 %q, %tid.x;\nmov.u32 %q, %q;\nshl.b32 %q, %q, 5;", false),
         ("ld.param.u32 %q, [p];", true),
