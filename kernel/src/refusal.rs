@@ -32,7 +32,7 @@ pub(crate) fn ledger(error: LedgerError) -> Error {
         LedgerError::AncestorLimit { resource, .. } => {
             (resource, "the terms of the session that it draws on")
         }
-        LedgerError::TotalLimit { resource, .. } => (resource, "`bulkhead serve --total-limit`"),
+        LedgerError::TotalLimit { resource, .. } => (resource, of_total(resource)),
         LedgerError::TooDeep => return Error::new(ErrorCode::LimitReached, error.to_string()),
         LedgerError::NoAccount
         | LedgerError::Underflow { .. }
@@ -61,7 +61,34 @@ pub(crate) fn ledger(error: LedgerError) -> Error {
     Error::new(code, error.to_string()).remedy(format!("{wait}; {whose} set the limit of {key}"))
 }
 
+/// Who sets what all sessions may have together.
+const fn of_total(resource: Resource) -> &'static str {
+    match resource {
+        Resource::SwapBytes => "`bulkhead serve --swap-memory`, and `--total-limit`,",
+        Resource::DeviceBytes => "the device, `bulkhead serve --device-memory` and `--total-limit`",
+        _ => "`bulkhead serve --total-limit`",
+    }
+}
+
 /// An error that is ours: the client can do nothing about it.
 pub(crate) fn internal(message: impl Into<String>) -> Error {
     Error::new(ErrorCode::Internal, message).remedy("this is a bug in Bulkhead: please report it")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_of_all_sessions_names_the_option_that_sets_it() {
+        for (resource, option) in [
+            (Resource::SwapBytes, "--swap-memory"),
+            (Resource::DeviceBytes, "--device-memory"),
+            (Resource::HostBytes, "--total-limit"),
+            (Resource::Capabilities, "--total-limit"),
+        ] {
+            let refused = ledger(LedgerError::TotalLimit { resource, asked: 2, used: 1, limit: 2 });
+            assert!(refused.to_string().contains(option), "{refused}");
+        }
+    }
 }

@@ -182,7 +182,11 @@ fn a_question_brings_lanes_together_and_what_looks_like_one_does_not() {
     const ASK: &str = "match.any.sync.b32 %bh_m, 3, -1;\nvote.sync.ballot.b32 %bh_lo, 1, -1;\nsetp.ne.s32 %bh_q, %bh_lo, %bh_m;\n@%bh_q exit;\n";
     let asked = format!("@%q bra A;\nadd.u32 %r, %r, 1;\nA:\n{ASK}bar.sync 0;\nret;");
     follows(&asked, "");
-    follows(&asked.replace("@%bh_q exit", "@%bh_q cp.async.wait_all;\n@%bh_q exit"), "");
+    let waits = asked.replace("@%bh_q exit", "@%bh_q cp.async.wait_all;\n@%bh_q exit");
+    for (text, length) in [(&asked, 9), (&waits, 10)] {
+        let together: Vec<bool> = (0..length).map(|at| at == 0 || at >= length - 2).collect();
+        assert_eq!(checked(text, ""), Some(together), "{text}");
+    }
     let whole = asked.replace("%bh_lo", "%bh_hi").replacen("%bh_m", "%bh_lo", 1);
     let whole = whole.replace("%bh_hi, %bh_m", "%bh_lo, -1");
     follows(&whole, "");
