@@ -139,19 +139,18 @@ impl FromStr for Claims {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let mut claims = Self::default();
-        let mut entry = String::new();
+        let mut lanes = claims.0.entry(String::new()).or_default();
         for line in text.lines() {
-            let words: Vec<&str> = line.split_ascii_whitespace().collect();
-            let lanes = claims.0.entry(entry.clone());
+            let words: Vec<&str> = line.split_ascii_whitespace().take(4).collect();
             let number = |word: &str| word.parse().map_err(|_| line.to_owned());
             match words.as_slice() {
-                ["entry", name] => (*name).clone_into(&mut entry),
-                ["rows"] => lanes.or_default().rows = true,
+                ["entry", name] => lanes = claims.0.entry((*name).to_owned()).or_default(),
+                ["rows"] => lanes.rows = true,
                 ["same", name] => {
-                    lanes.or_default().registers.insert((*name).to_owned(), Uniformity::Same);
+                    lanes.registers.insert((*name).to_owned(), Uniformity::Same);
                 }
                 ["row", name] => {
-                    lanes.or_default().registers.insert((*name).to_owned(), Uniformity::Row);
+                    lanes.registers.insert((*name).to_owned(), Uniformity::Row);
                 }
                 [at, place @ ..] => {
                     let place = match place {
@@ -161,11 +160,13 @@ impl FromStr for Claims {
                         ["apart"] => Place::Apart,
                         _ => return Err(line.to_owned()),
                     };
-                    lanes.or_default().places.insert(number(at)?, place);
+                    lanes.places.insert(number(at)?, place);
                 }
                 [] => {}
             }
         }
+        // What stands before the first entry is of none.
+        claims.0.remove("");
         Ok(claims)
     }
 }

@@ -5,7 +5,9 @@
 
 use std::fmt::Write as _;
 
-use bulkhead_guard::{Gates, Stray, confine_verified, examine, limits, parse, print, verify};
+use bulkhead_guard::{
+    Claims, Gates, Stray, confine_verified, examine, limits, parse, print, verify, verify_claimed,
+};
 
 /// Bytes of one text.
 const BYTES: usize = 192 << 10;
@@ -330,4 +332,28 @@ fn names_that_are_taken_or_long_are_refused_soon() {
     let pragma = format!(".func f()\n.pragma \"{}\";\n{{\n}}\n", " ".repeat(100_000));
     let said = refused(&format!("{pragma}.entry k()\n{{\n{}ret;\n}}\n", "call f;\n".repeat(10_000)));
     assert!(said.contains("the directive `.pragma"), "{said}");
+}
+
+#[test]
+fn loops_that_overlap_around_a_barrier_are_looked_at_in_linear_time() {
+    let labels: String = (0..300_000).map(|at| format!("$L{at}:\n")).collect();
+    let backs: String = (0..300_000).rev().map(|at| format!("@%p0 bra $L{at};\n")).collect();
+    let text = format!(
+        ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry bh_e_k()\n{{\n.reg .pred %p<1>;\nbar.sync 0;\n{labels}{backs}ret;\n}}\n"
+    );
+    let module = parse(&text).unwrap();
+    assert!(verify(&print(&module)).is_err());
+}
+
+#[test]
+fn claims_are_read_in_linear_time_and_lent_to_each_entry_of_the_name() {
+    let name = "k".repeat(1_000_000);
+    let claims = format!("entry {name}\n{}", "1 ending\n\n".repeat(1_000_000));
+    let read: Claims = claims.parse().unwrap();
+    assert_eq!(read.to_string(), format!("entry {name}\n1 ending\n"));
+    let many: String = (0..200_000).map(|at| format!("same %r{at}\n")).collect();
+    let claims: Claims = format!("entry bh_e_k\n{many}").parse().unwrap();
+    let entry = ".visible .entry bh_e_k()\n{\n    bar.sync 0;\n    ret;\n}\n".repeat(5_000);
+    let text = format!(".version 8.0\n.target sm_90\n.address_size 64\n{entry}");
+    assert!(verify_claimed(&text, &claims, &Gates::default()).is_err());
 }

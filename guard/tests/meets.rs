@@ -1,7 +1,7 @@
 //! Waits for lanes of a warp: what the rewriter makes of them, and the verifier against texts that it did not write.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bulkhead_guard::{confine, parse, print, verify};
+use bulkhead_guard::{Gates, confine, parse, print, verify, verify_claimed};
 
 const HEAD: &str = ".version 8.0
 .target sm_90
@@ -526,4 +526,60 @@ fn all_barriers_of_a_body_are_of_one_kind() {
         before.lines().filter(|line| line.contains("bar.") || line.contains("barrier.")).collect();
     assert_eq!(barriers.len(), 4, "{text}");
     assert!(barriers.iter().all(|line| line.contains("red.popc.u32")), "{barriers:?}");
+}
+
+#[test]
+fn whoever_claims_that_warps_are_rows_has_launches_asked_for_it() {
+    // Half a warp of a block of 16 by 2 would come to the barrier.
+    let text = of(&whole(
+        "    mov.u32 %r4, %tid.y;
+    setp.ne.u32 %q2, %r4, 0;
+    @%q2 bra L;
+    bar.sync 0;
+L:",
+    ));
+    let (entry, fast) = text.split_at(text.find(".visible .entry __bh_fast_k").unwrap());
+    assert!(fast.contains("barrier.sync 0;") && !rows(&text), "{text}");
+    let hostile = format!("{entry}{}", fast.replace("barrier.sync 0;", "bar.sync 0;"));
+    let predicate = fast.lines().find(|line| line.contains("setp.ne.u32")).unwrap();
+    let mut words = predicate.split([' ', ',']).filter(|word| word.starts_with('%'));
+    let (predicate, register) = (words.next().unwrap(), words.next().unwrap());
+    let uniform = format!("entry __bh_fast_k\nsame {register}\nsame {predicate}\n");
+    let claimed = |claims: &str| verify_claimed(&hostile, &claims.parse().unwrap(), &Gates::default());
+    assert!(claimed(&uniform).is_err());
+    let verified = claimed(&format!("{uniform}rows\n")).unwrap();
+    assert!(verified.entries()[0].fast.as_ref().unwrap().rows, "{hostile}");
+    // Others are launched in any shape.
+    assert!(claimed(&format!("{uniform}rows\nentry bh_e_k\nrows\n")).is_err());
+}
+
+#[test]
+fn what_is_known_of_registers_holds_over_the_zeroing() {
+    let shared = "    .shared .align 16 .b8 sh[16];
+    setp.eq.u32 %q2, %r1, 0;
+    ld.global.u32 %r7, [%d1];
+    @%q2 bra L;
+    vote.sync.ballot.b32 %r3, %q2, -1;
+    st.shared.u32 [sh], %r3;
+L:
+    setp.eq.u32 %q2, %r2, 0;
+    mov.u32 %r3, 0;
+    @%q2 st.global.u32 [%d1], %r7;";
+    let local = "    .local .align 16 .b8 lo[9000];
+    mov.u32 %r3, 0;
+    mov.u32 %r5, %r1;
+    st.local.u32 [lo+16], %r2;
+    setp.eq.u32 %q2, %r5, 0;
+    @%q2 bra L;
+    bar.sync 0;
+    shfl.sync.bfly.b32 %r3, %r2, 1, 31, -1;
+L:
+    mov.u32 %r5, %laneid;
+    ld.local.u32 %r4, [lo+16];
+    add.u32 %r3, %r3, %r4;
+    add.u32 %r3, %r3, %r5;";
+    for body in [shared, local] {
+        let text = of(&whole(body));
+        assert!(text.contains("__bh_"), "{text}");
+    }
 }

@@ -394,3 +394,26 @@ fn the_memory_of_a_suspended_session_is_not_waited_for_by_others() {
     assert_eq!(operator(&kernel, "resume", &number(&kernel, "owner")).code(), Some(0));
     other.session.accept(&share).unwrap();
 }
+
+#[test]
+fn an_executor_that_says_much_fills_no_log() {
+    let kernel = Kernel::start();
+    let session = isolated(&kernel, "one");
+    // What it writes to its standard error; nobody listens any more after so much.
+    let said = format!("{}{}end\n", "\n".repeat(30_000), "x\n".repeat(10_000));
+    std::fs::write(format!("/proc/{}/fd/2", executor_of(&kernel, "one")), said).unwrap();
+    let lines = || {
+        std::fs::read_to_string(kernel.log_path())
+            .unwrap()
+            .lines()
+            .filter(|line| line.contains("bulkhead::executor"))
+            .count()
+    };
+    until("something is told", || lines() > 50);
+    session.status().unwrap();
+    // A hundred at once, and ten for each second that it takes.
+    assert!(lines() < 1000, "{}", lines());
+    drop(session);
+    kernel.without(&["one"]).check_ledgers();
+    assert!(lines() < 1000, "{}", lines());
+}

@@ -190,13 +190,15 @@ fn lies(claims: &str, author: &mut Author) -> String {
         let mut number =
             || numbers.get(author.below(numbers.len().max(1) as u64) as usize).cloned().unwrap_or_default();
         let (one, other) = (number(), number());
-        let line = match author.below(7) {
+        let line = match author.below(9) {
             0 => format!("{one} together"),
             1 => format!("{one} heading {other}"),
             2 => format!("{one} ending"),
             3 => format!("{one} apart"),
             4 => format!("same %r{}", author.below(12)),
-            5 => format!("same %q{}", author.below(8)),
+            5 => format!("same %p{}", author.below(8)),
+            6 => "rows".to_owned(),
+            7 => format!("row %r{}", author.below(12)),
             _ => String::new(),
         };
         if line.is_empty() && at < lines.len() && !lines[at].starts_with("entry") {

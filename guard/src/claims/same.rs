@@ -6,6 +6,7 @@
 use super::Uniformity;
 use crate::ast::Instruction;
 use crate::maps::HashMap;
+use crate::names;
 use crate::table::{self, Row};
 use crate::verify::convergence::{Makes, makes, of_special};
 
@@ -33,6 +34,10 @@ pub(super) struct Values<'a> {
     /// What it holds here, where it has been written since the last label.
     here: Vec<Option<Uniformity>>,
     since: Vec<usize>,
+    /// The same of the guard's registers.
+    since_own: Vec<usize>,
+    /// Which are the guard's.
+    own: Vec<bool>,
     /// Room for the names of one instruction.
     names: (Vec<&'a str>, Vec<&'a str>),
     /// Whether it may matter that warps are rows.
@@ -55,6 +60,7 @@ impl<'a> Values<'a> {
         self.kinds.push(of_special(name, self.rows).unwrap_or(Uniformity::Any));
         self.written.push(false);
         self.here.push(None);
+        self.own.push(names::is_reserved(name));
         number
     }
 
@@ -118,12 +124,13 @@ impl<'a> Values<'a> {
 
     /// A body begins.
     pub(super) fn begin(&mut self) {
-        self.label();
+        self.label(false);
     }
 
-    /// A label, to which registers come on different ways.
-    pub(super) fn label(&mut self) {
-        for number in self.since.drain(..) {
+    /// A label, to which registers come on different ways; only those of the guard where it is of the zeroing.
+    pub(super) fn label(&mut self, is_of_zeroing: bool) {
+        let others = if is_of_zeroing { &mut Vec::new() } else { &mut self.since };
+        for number in others.drain(..).chain(self.since_own.drain(..)) {
             if let Some(here) = self.here.get_mut(number) {
                 *here = None;
             }
@@ -168,7 +175,8 @@ impl<'a> Values<'a> {
             }
             if let Some(here) = self.here.get_mut(number) {
                 *here = Some(now);
-                self.since.push(number);
+                let is_own = self.own.get(number).is_some_and(|own| *own);
+                if is_own { &mut self.since_own } else { &mut self.since }.push(number);
             }
         }
         changed

@@ -14,6 +14,7 @@ use crate::ast::{Instruction, Statement};
 use crate::maps::HashMap;
 use crate::table::{self, Row, Treatment};
 use crate::verify::convergence::behind_question;
+use crate::verify::declarations::is_of_zeroing;
 
 /// Ways that are followed at once, at most.
 const WAYS_MAX: usize = 32;
@@ -89,6 +90,8 @@ enum Step {
     On,
     /// A label, and which loop begins there.
     Label(Option<usize>),
+    /// One of the zeroing, to which nothing else goes.
+    Zeroing(Option<usize>),
     /// It may go elsewhere: to a statement, or to what loop begins there.
     Forward(usize),
     Back(usize),
@@ -161,10 +164,10 @@ impl<'a> Pass<'a> {
         let mut asked = Vec::new();
         for (index, statement) in statements.iter().enumerate() {
             let Some((row, found)) = known(statement) else {
-                steps.push(if matches!(statement, Statement::Label(..)) {
-                    Step::Label(None)
-                } else {
-                    Step::On
+                steps.push(match statement {
+                    Statement::Label(..) if is_of_zeroing(statement) => Step::Zeroing(None),
+                    Statement::Label(..) => Step::Label(None),
+                    _ => Step::On,
                 });
                 values.add(None);
                 continue;
@@ -204,12 +207,18 @@ impl<'a> Pass<'a> {
                 _ => Step::On,
             });
         }
+        // How many wait before each statement.
+        let mut waiting = vec![0_usize];
+        for step in &steps {
+            let waits = matches!(step, Step::Wait | Step::Block | Step::Gate);
+            waiting.push(waiting.last().copied().unwrap_or(0) + usize::from(waits));
+        }
         for (at, number) in heads {
             let Some(found) = loops.get_mut(number) else { continue };
-            let turn = steps.get(at..found.end).unwrap_or_default();
-            found.waits = turn.iter().any(|step| matches!(step, Step::Wait | Step::Block | Step::Gate));
-            if let Some(step) = steps.get_mut(at) {
-                *step = Step::Label(Some(number));
+            found.waits = waiting.get(at) != waiting.get(found.end);
+            match steps.get_mut(at) {
+                Some(Step::Label(head) | Step::Zeroing(head)) => *head = Some(number),
+                _ => {}
             }
         }
         values.end();
@@ -246,7 +255,8 @@ impl<'a> Pass<'a> {
             let (arrives, here) = (self.mark(), self.state == State::Here);
             if let Some(step) = self.steps.get(index).copied() {
                 self.step(index, step);
-                let goes_on = if matches!(step, Step::Label(_)) { self.mark() } else { arrives };
+                let is_label = matches!(step, Step::Label(_) | Step::Zeroing(_));
+                let goes_on = if is_label { self.mark() } else { arrives };
                 if let Some(mark) = self.marks.get_mut(index) {
                     *mark = (arrives, goes_on);
                 }
@@ -283,8 +293,8 @@ impl<'a> Pass<'a> {
     fn step(&mut self, index: usize, step: Step) {
         match step {
             Step::On => {}
-            Step::Label(head) => {
-                self.values.label();
+            Step::Label(head) | Step::Zeroing(head) => {
+                self.values.label(matches!(step, Step::Zeroing(_)));
                 if let Some(head) = head {
                     self.enter(head);
                 }

@@ -1,6 +1,7 @@
 //! The instructions of a body, in one pass.
 
 use crate::maps::HashSet;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::declarations::{self, Declared};
@@ -51,12 +52,12 @@ pub(super) struct Terms<'a> {
 /// Verifies the body of one entry, whose parameters and the module's variables are in `extents`, and which may call gates of
 /// so many modules. In a fast version accesses may rest on what its launches give. One that is sliced has the parameters that
 /// tell of the whole grid. `claims` says what is claimed of the statements behind its prologue.
-pub(super) fn verify<'a>(
+pub(super) fn verify<'a, 'c>(
     statements: &'a [Statement],
     extents: Extents<'a>,
     (is_fast, sliced): (bool, bool),
     (gates, modules): (&'a Gates, usize),
-    (claims, report): (&mut dyn FnMut(&[Statement]) -> claims::Lanes, &mut Report),
+    (claims, report): (&mut dyn FnMut(&[Statement]) -> Cow<'c, claims::Lanes>, &mut Report),
 ) -> Terms<'a> {
     let (declared, statements) = declarations::take(statements, extents, sliced, report);
     let labels = labels(statements, report);

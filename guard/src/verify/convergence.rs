@@ -9,8 +9,8 @@
 //! 3. Where they part, all go to places that are headed for one common statement, or to that itself; so their next
 //!    common statement is that. From such a place control goes to places headed for the same statement, or to it, and nothing
 //!    waits there: whoever waits at the common statement waits for lanes that come, or end.
-//! 4. Or all go to places where lanes are apart, from which they come to places of the same kind only, and to a common statement
-//!    behind a question alone: it ends whoever asks while some that are left of the warp are elsewhere.
+//! 4. Or all go to places where lanes are apart, from which they come to places of the same kind and to places that end, and
+//!    to a common statement behind a question alone: it ends whoever asks while some that are left of the warp are elsewhere.
 //! 5. From places that end control goes to such places only, and nothing waits there. So any lane may leave the others there.
 //!
 //! A register that is written at common statements only, from what is the same in all lanes, holds the same in all: it was
@@ -19,11 +19,11 @@
 //! Each statement is looked at once. A label's claim is what holds there, whoever comes; each way to it is checked
 //! against the claim where it leaves.
 
-use super::unverified;
+use super::{declarations, unverified};
 use crate::ast::{AddressBase, Instruction, Operand, Span, Statement};
 use crate::claims::{Lanes, Place, Uniformity};
 use crate::maps::{HashMap, HashSet};
-use crate::names::LANES;
+use crate::names::{self, LANES};
 use crate::print::Text;
 use crate::report::Reason;
 use crate::table::{self, Row, Treatment};
@@ -54,7 +54,8 @@ pub(super) fn check(
             labels.insert(name.as_str(), index);
         }
     }
-    let registers = Registers { claims, here: HashMap::default(), written: HashSet::default() };
+    let registers =
+        Registers { claims, here: HashMap::default(), own: HashMap::default(), written: HashSet::default() };
     let mut pass = Pass { claims, labels, registers, place: Some(first), asked: None };
     let mut together = Vec::with_capacity(statements.len());
     for (index, statement) in statements.iter().enumerate() {
@@ -63,7 +64,7 @@ pub(super) fn check(
             Statement::Instruction(found) => found.span,
             _ => Span::default(),
         };
-        pass.arrive(index, matches!(statement, Statement::Label(..))).map_err(|reason| (span, reason))?;
+        pass.arrive(index, statement).map_err(|reason| (span, reason))?;
         together.push(pass.is_together());
         if let Some(length) = statements.get(index..).and_then(behind_question) {
             pass.asked = Some(index + length);
@@ -112,7 +113,8 @@ impl<'a> Pass<'a> {
     }
 
     /// Control comes to a statement from the one before.
-    fn arrive(&mut self, index: usize, is_label: bool) -> Result<(), Reason> {
+    fn arrive(&mut self, index: usize, statement: &Statement) -> Result<(), Reason> {
+        let is_label = matches!(statement, Statement::Label(..));
         if self.asked == Some(index) {
             (self.place, self.asked) = (Some(Place::Together), None);
         }
@@ -123,7 +125,11 @@ impl<'a> Pass<'a> {
         }
         self.place = Some(claimed);
         if is_label {
-            self.registers.here.clear();
+            self.registers.own.clear();
+            // Nothing else comes to a label of the zeroing, which writes registers of the guard's alone.
+            if !declarations::is_of_zeroing(statement) {
+                self.registers.here.clear();
+            }
         }
         Ok(())
     }
@@ -186,6 +192,8 @@ struct Registers<'a> {
     claims: &'a Lanes,
     /// What was written since the last label.
     here: HashMap<&'a str, Uniformity>,
+    /// The same of the guard's registers.
+    own: HashMap<&'a str, Uniformity>,
     /// The claimed ones that were written.
     written: HashSet<&'a str>,
 }
@@ -194,7 +202,7 @@ impl<'a> Registers<'a> {
     fn of(&self, name: &str) -> Uniformity {
         let claimed = || self.claims.registers.get(name).copied();
         of_special(name, self.claims.rows)
-            .or_else(|| self.here.get(name).copied())
+            .or_else(|| self.here.get(name).or_else(|| self.own.get(name)).copied())
             .or_else(claimed)
             .unwrap_or(Uniformity::Any)
     }
@@ -220,7 +228,8 @@ impl<'a> Registers<'a> {
             }
             // Where it is not carried out, it is what it was.
             let now = if found.predicate.is_some() { made.max(self.of(name)) } else { made };
-            self.here.insert(name, now);
+            let known = if names::is_reserved(name) { &mut self.own } else { &mut self.here };
+            known.insert(name, now);
         }
         Ok(())
     }

@@ -276,6 +276,11 @@ fn clears_local<'a>(name: &str, turns: u64, statements: &'a [Statement]) -> Opti
 pub(super) const ZEROING_LABELS: [&str; 5] =
     ["__bh_more", "__bh_filled", "__bh_rest", "__bh_zeroed", names::CLEARING];
 
+/// Whether a statement is one of them.
+pub(crate) fn is_of_zeroing(statement: &Statement) -> bool {
+    matches!(statement, Statement::Label(name, _) if ZEROING_LABELS.contains(&name.as_str()))
+}
+
 /// What is left after all shared memory is zeroed, where that stands here.
 pub(super) fn zeroes_shared<'a>(
     declared: &Declared<'_>,

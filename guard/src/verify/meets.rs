@@ -101,9 +101,9 @@ impl Lanes {
         Ok(Self { together, statements: statements.len(), ..Self::default() })
     }
 
-    /// Whether launches have to have warps that are rows of their block.
+    /// Whether launches have to have warps that are rows of their block: whatever is claimed, any wait may rest on it.
     pub(super) fn needs_rows(&self) -> bool {
-        self.waits && self.rows
+        self.rows
     }
 
     /// The pass is where these statements are left.

@@ -7,7 +7,7 @@
 mod body;
 mod bounds;
 pub(crate) mod convergence;
-mod declarations;
+pub(crate) mod declarations;
 mod gates;
 mod looks;
 mod meets;
@@ -16,6 +16,7 @@ mod stepping;
 mod turns;
 
 use crate::maps::{HashMap, HashSet};
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 pub(crate) use gates::gate;
@@ -196,7 +197,7 @@ impl<'a> Extents<'a> {
 }
 
 /// What is claimed of an entry's body, by its name in the text; whether it is a fast version.
-type Say<'a> = dyn FnMut(&str, &[Statement], bool) -> Lanes + 'a;
+type Say<'a, 'c> = dyn FnMut(&str, &[Statement], bool) -> Cow<'c, Lanes> + 'a;
 
 /// Verifies a canonical text, without trusting whoever wrote it. It may call no gates.
 pub fn verify(text: &str) -> Result<Verified, Report> {
@@ -205,12 +206,12 @@ pub fn verify(text: &str) -> Result<Verified, Report> {
 
 /// As [`verify`], of a text that may call these gates.
 pub fn verify_with(text: &str, gates: &Gates) -> Result<Verified, Report> {
-    verify_as(text, gates, &mut |_, statements, is_fast| Lanes::of(statements, is_fast))
+    verify_as(text, gates, &mut |_, statements, is_fast| Cow::Owned(Lanes::of(statements, is_fast)))
 }
 
 /// As [`verify_with`], of a text of which somebody claims this.
 pub fn verify_claimed(text: &str, claims: &Claims, gates: &Gates) -> Result<Verified, Report> {
-    verify_as(text, gates, &mut |name, _, _| claims.0.get(name).cloned().unwrap_or_default())
+    verify_as(text, gates, &mut |name, _, _| claims.0.get(name).map(Cow::Borrowed).unwrap_or_default())
 }
 
 /// What [`verify_with`] takes a text to claim, whether it is accepted or not.
@@ -219,13 +220,13 @@ pub fn claims(text: &str, gates: &Gates) -> Claims {
     let verified = verify_as(text, gates, &mut |name, statements, is_fast| {
         let lanes = Lanes::of(statements, is_fast);
         claims.0.insert(name.to_owned(), lanes.clone());
-        lanes
+        Cow::Owned(lanes)
     });
     drop(verified);
     claims
 }
 
-fn verify_as(text: &str, gates: &Gates, claims: &mut Say<'_>) -> Result<Verified, Report> {
+fn verify_as(text: &str, gates: &Gates, claims: &mut Say<'_, '_>) -> Result<Verified, Report> {
     let module = crate::parse(text)?;
     let mut report = Report::default();
     if !Text(&module).is(text) {
@@ -263,7 +264,9 @@ fn verify_as(text: &str, gates: &Gates, claims: &mut Say<'_>) -> Result<Verified
     for item in &module.items {
         let Item::Function(function) = item else { continue };
         if !names.insert(function.name.as_str()) {
+            // Nobody asks what becomes of it.
             refuse(&mut report, function.span, "a name that is declared twice");
+            continue;
         }
         if names::is_fast_version(&function.name) {
             match before.take() {
@@ -328,7 +331,7 @@ fn extent(variable: &Variable) -> Option<Extent> {
 
 fn entry(
     function: &Function,
-    known: (&HashMap<&str, Extent>, &Gates, &mut Say<'_>),
+    known: (&HashMap<&str, Extent>, &Gates, &mut Say<'_, '_>),
     report: &mut Report,
 ) -> Option<VerifiedEntry> {
     let terms = version(function, known, false, report)?;
@@ -355,7 +358,7 @@ fn entry(
 fn fast(
     function: &Function,
     before: &Function,
-    known: (&HashMap<&str, Extent>, &Gates, &mut Say<'_>),
+    known: (&HashMap<&str, Extent>, &Gates, &mut Say<'_, '_>),
     entry: Option<&mut VerifiedEntry>,
     report: &mut Report,
 ) {
@@ -402,7 +405,7 @@ fn fast(
 
 fn version<'a>(
     function: &'a Function,
-    (module, gates, claims): (&'a HashMap<&'a str, Extent>, &'a Gates, &mut Say<'_>),
+    (module, gates, claims): (&'a HashMap<&'a str, Extent>, &'a Gates, &mut Say<'_, '_>),
     is_fast: bool,
     report: &mut Report,
 ) -> Option<body::Terms<'a>> {

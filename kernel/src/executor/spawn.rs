@@ -15,7 +15,7 @@ use tokio::{
     process::{Child, ChildStderr, Command},
 };
 
-use crate::packets::Packets;
+use crate::{packets::Packets, principals::Lines};
 
 /// What executors may see of the kernel's own environment.
 const PASSED_ON: [&str; 3] = ["BULKHEAD_LOG", "RUST_BACKTRACE", "BULKHEAD_PTXAS"];
@@ -30,16 +30,22 @@ const SET_ISOLATED: [(&str, &str); 2] = [("CUDA_MODULE_LOADING", "LAZY"), ("MALL
 /// What an isolated executor may say, in bytes; then nobody listens any more.
 const SAID_BYTES_MAX: usize = 64 << 10;
 
-/// Puts what an isolated executor says into the kernel's log, line by line.
+/// Puts what an isolated executor says into the kernel's log, line by line and no more of them than a principal may cause.
 pub(super) async fn relay(said: ChildStderr, pid: u32) {
     let mut lines = BufReader::new(said.take(SAID_BYTES_MAX as u64));
-    let mut line = Vec::new();
+    let (mut line, budget) = (Vec::new(), Lines::new());
     while lines.read_until(b'\n', &mut line).await.is_ok_and(|bytes| bytes > 0) {
         let text = String::from_utf8_lossy(&line);
-        let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-        let text: String = text.trim_end().chars().map(plain).collect();
-        tracing::warn!(target: "bulkhead::executor", pid, "{text}");
+        if !text.trim().is_empty()
+            && let Some(unsaid) = budget.take()
+        {
+            let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+            let text: String = text.trim_end().chars().map(plain).collect();
+            tracing::warn!(target: "bulkhead::executor", pid, unsaid, "{text}");
+        }
         line.clear();
+        // Much of it may have come at once.
+        tokio::task::yield_now().await;
     }
 }
 

@@ -359,7 +359,7 @@ impl Session {
     /// Moves its memory to host memory, where its work passes in time, and leaves it there until it is [resumed](Self::resume).
     /// Not to be given up in the middle.
     pub(crate) async fn suspend(self: &Rc<Self>) -> Result<(), Error> {
-        let _only = self.swap.suspending.lock().await;
+        let _only = self.only_one_suspends().await?;
         self.live()?;
         if self.is_suspended() {
             return Ok(());
@@ -371,6 +371,17 @@ impl Session {
             self.swap.suspended.send_replace(false);
         }
         moved
+    }
+
+    /// Waits for whoever suspends or resumes it, not for ever: the executor of an isolated session may never answer.
+    async fn only_one_suspends(&self) -> Result<MutexGuard<'_, ()>, Error> {
+        let patience = self.limits.seconds(limits::DRAIN_SECONDS);
+        tokio::time::timeout(patience, self.swap.suspending.lock()).await.map_err(|_| {
+            let message = format!("session {} is still being suspended or resumed", self.id);
+            Error::new(ErrorCode::TimedOut, message).remedy(
+                "wait for that, or end the session with `bulkhead evict` where its executor does not answer",
+            )
+        })
     }
 
     /// Moves it out once nothing of its memory changes.
@@ -404,7 +415,7 @@ impl Session {
 
     /// Lets it go on where it was suspended. Not to be given up in the middle.
     pub(crate) async fn resume(self: &Rc<Self>) -> Result<(), Error> {
-        let _only = self.swap.suspending.lock().await;
+        let _only = self.only_one_suspends().await?;
         self.live()?;
         if !self.swap.suspended.send_replace(false) {
             return Err(Error::new(
