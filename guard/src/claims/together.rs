@@ -216,9 +216,8 @@ impl<'a> Pass<'a> {
         for (at, number) in heads {
             let Some(found) = loops.get_mut(number) else { continue };
             found.waits = waiting.get(at) != waiting.get(found.end);
-            match steps.get_mut(at) {
-                Some(Step::Label(head) | Step::Zeroing(head)) => *head = Some(number),
-                _ => {}
+            if let Some(Step::Label(head) | Step::Zeroing(head)) = steps.get_mut(at) {
+                *head = Some(number);
             }
         }
         values.end();

@@ -49,6 +49,9 @@ pub(super) struct Terms<'a> {
     pub(super) rows: bool,
 }
 
+/// What is claimed of statements.
+type Claimed<'a, 'c> = dyn FnMut(&[Statement]) -> Cow<'c, claims::Lanes> + 'a;
+
 /// Verifies the body of one entry, whose parameters and the module's variables are in `extents`, and which may call gates of
 /// so many modules. In a fast version accesses may rest on what its launches give. One that is sliced has the parameters that
 /// tell of the whole grid. `claims` says what is claimed of the statements behind its prologue.
@@ -57,7 +60,7 @@ pub(super) fn verify<'a, 'c>(
     extents: Extents<'a>,
     (is_fast, sliced): (bool, bool),
     (gates, modules): (&'a Gates, usize),
-    (claims, report): (&mut dyn FnMut(&[Statement]) -> Cow<'c, claims::Lanes>, &mut Report),
+    (claims, report): (&mut Claimed<'_, 'c>, &mut Report),
 ) -> Terms<'a> {
     let (declared, statements) = declarations::take(statements, extents, sliced, report);
     let labels = labels(statements, report);

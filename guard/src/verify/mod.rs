@@ -264,9 +264,7 @@ fn verify_as(text: &str, gates: &Gates, claims: &mut Say<'_, '_>) -> Result<Veri
     for item in &module.items {
         let Item::Function(function) = item else { continue };
         if !names.insert(function.name.as_str()) {
-            // Nobody asks what becomes of it.
             refuse(&mut report, function.span, "a name that is declared twice");
-            continue;
         }
         if names::is_fast_version(&function.name) {
             match before.take() {
