@@ -1,7 +1,7 @@
 //! What is claimed of a body's lanes, and who works it out.
 //!
-//! Nobody believes a claim: the verifier checks each ([`crate::verify`]), and a wrong one is a refusal. So nothing here is
-//! trusted, however it comes by what it says.
+//! Nobody believes a claim: where lanes wait the verifier checks each ([`crate::verify`]), and a wrong one is a refusal. So
+//! nothing here is trusted, however it comes by what it says.
 
 mod same;
 pub(crate) mod together;

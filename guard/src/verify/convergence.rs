@@ -241,7 +241,8 @@ impl<'a> Registers<'a> {
     }
 }
 
-/// What a special register holds that is not anything; `None` of any other register. Where warps are rows, no two rows of a block have one in common.
+/// What a special register holds that is not anything; `None` of any other register. Where warps are rows, no two rows of a
+/// block have one in common.
 pub(crate) fn of_special(name: &str, rows: bool) -> Option<Uniformity> {
     let is_axis = |axis: &str| matches!(axis, "x" | "y" | "z");
     let of_block = |prefix: &str| name.strip_prefix(prefix).is_some_and(is_axis);
@@ -249,7 +250,7 @@ pub(crate) fn of_special(name: &str, rows: bool) -> Option<Uniformity> {
         _ if of_block("%ctaid.") || of_block("%nctaid.") || of_block("%ntid.") => Uniformity::Same,
         "%tid.y" | "%tid.z" if rows => Uniformity::Same,
         "%tid.x" if rows => Uniformity::Row,
-        // Of others nothing may be claimed either, as no instruction writes them.
+        // Of other special ones nothing may be claimed, as no instruction writes them.
         _ => return None,
     })
 }

@@ -216,12 +216,7 @@ fn a_question_brings_lanes_together_and_what_looks_like_one_does_not() {
 
 #[test]
 fn where_nothing_waits_nothing_is_known_and_a_branch_to_nowhere_is_refused() {
-    is_refused(
-        "bar.sync 0;
-@%q bra A;
-ret;",
-        "",
-    );
+    is_refused("bar.sync 0;\n@%q bra A;\nret;", "");
     assert_eq!(checked("@%q bra A;\nadd.u32 %r, %r, 1;\nA:\nret;", "A together"), Some(Vec::new()));
 }
 
