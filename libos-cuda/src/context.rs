@@ -1,6 +1,7 @@
 //! Contexts: book-keeping over the one session. What a context owns ends with it.
 
 use std::cell::{Cell, RefCell};
+use std::mem::ManuallyDrop;
 
 use parking_lot::RwLock;
 
@@ -54,7 +55,9 @@ pub(crate) struct Contexts {
 thread_local! {
     static CURRENT: Cell<u64> = const { Cell::new(0) };
     /// The contexts below the current one on this thread's stack.
-    static BELOW: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    ///
+    /// Never dropped: destructors of a program's thread-local objects run after those of Rust, and call the driver too.
+    static BELOW: ManuallyDrop<RefCell<Vec<u64>>> = const { ManuallyDrop::new(RefCell::new(Vec::new())) };
 }
 
 /// The calling thread's context.
@@ -227,12 +230,20 @@ pub(crate) fn destroy(context: u64) -> Answer {
 fn push_current(context: u64) {
     let below = CURRENT.replace(context);
     if below != 0 {
-        BELOW.with_borrow_mut(|stack| stack.push(below));
+        BELOW.with(|stack| stack.borrow_mut().push(below));
     }
 }
 
 fn pop_current() {
-    CURRENT.set(BELOW.with_borrow_mut(Vec::pop).unwrap_or(0));
+    let pop = |stack: &mut Vec<u64>| {
+        let popped = stack.pop().unwrap_or(0);
+        if stack.is_empty() {
+            // Its room goes, since nothing else frees it.
+            *stack = Vec::new();
+        }
+        popped
+    };
+    CURRENT.set(BELOW.with(|stack| pop(&mut stack.borrow_mut())));
 }
 
 pub(crate) fn set_current(context: u64) -> Answer {

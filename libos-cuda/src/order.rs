@@ -543,8 +543,9 @@ thread_local! {
 
 fn per_thread() -> Result<Target, Status> {
     let driver = driver()?;
-    PER_THREAD.with_borrow_mut(|own| {
-        if let Some(PerThread(handle)) = own
+    let own = PER_THREAD.try_with(|own| {
+        let mut own = own.borrow_mut();
+        if let Some(PerThread(handle)) = &*own
             && let Ok(target) = driver.streams.named(*handle)
         {
             return Ok(target);
@@ -553,7 +554,9 @@ fn per_thread() -> Result<Target, Status> {
             driver.streams.create(&driver.session, Order::Blocking, 0, crate::context::current()?)?;
         *own = Some(PerThread(handle));
         driver.streams.named(handle)
-    })
+    });
+    // The thread ends, and its stream has ended: what its last destructors ask for goes where all others wait for it.
+    own.unwrap_or(Ok(Target::LEGACY))
 }
 
 #[cfg(test)]
