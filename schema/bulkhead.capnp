@@ -407,6 +407,16 @@ interface GpuSession extends(GpuCopySession) {
 
   askDriver @3 (question :Question, entry :Handle, words :List(UInt64)) -> (result :Result(Words));
   # What the driver of an isolated session answers, and nothing changes by. What the words are: `bulkhead_gpu::Question`.
+
+  output @4 () -> (result :Result(Output));
+  # What the session's own executor has written since it was asked last: what kernels printed, and the driver's words on assertions
+  # that failed. Also once the session is over. Nothing for a guarded session, whose library prints.
+}
+
+struct Output {
+  out @0 :Data;
+  err @1 :Data;
+  more @2 :Bool;              # Ask again: there is more, or may be.
 }
 
 enum Question {
@@ -414,6 +424,7 @@ enum Question {
   clusterSize @1;             # How many blocks the largest cluster of such a launch may have.
   tensorMapTiled @2;          # A tensor map, which is 16 words; the entry is not looked at.
   tensorMapIm2col @3;
+  output @4;                  # Nothing: what kernels have printed that have passed is written out.
 }
 
 struct Words { words @0 :List(UInt64); }

@@ -35,15 +35,15 @@ struct Log {
     /// Of those that were queued.
     written: AtomicU64,
     dropped: AtomicU64,
+    /// What each line begins with.
+    mark: &'static str,
 }
 
 impl Log {
-    fn new() -> (Self, Receiver<Vec<u8>>) {
+    fn new(mark: &'static str) -> (Self, Receiver<Vec<u8>>) {
         let (lines, queue) = sync_channel(LINES_MAX);
-        (
-            Self { lines, queued: AtomicU64::new(0), written: AtomicU64::new(0), dropped: AtomicU64::new(0) },
-            queue,
-        )
+        let count = || AtomicU64::new(0);
+        (Self { lines, queued: count(), written: count(), dropped: count(), mark }, queue)
     }
 
     /// Queues a line, or counts it. Never waits.
@@ -52,8 +52,8 @@ impl Log {
         while !text.is_char_boundary(end) {
             end -= 1;
         }
-        let mut line = plain(text.get(..end).unwrap_or_default().trim_end_matches('\n'));
-        line.push('\n');
+        let line = plain(text.get(..end).unwrap_or_default().trim_end_matches('\n'));
+        let line = format!("{}{line}\n", self.mark);
         match self.lines.try_send(line.into_bytes()) {
             Ok(()) => self.queued.fetch_add(1, Ordering::Relaxed),
             Err(_) => self.dropped.fetch_add(1, Ordering::Relaxed),
@@ -64,8 +64,11 @@ impl Log {
     fn write(&self, queue: &Receiver<Vec<u8>>, out: &mut impl Write) {
         while let Ok(line) = queue.recv() {
             let dropped = self.dropped.swap(0, Ordering::Relaxed);
-            let note =
-                if dropped > 0 { format!("bulkhead: {dropped} lines were dropped\n") } else { String::new() };
+            let note = if dropped > 0 {
+                format!("{}bulkhead: {dropped} lines were dropped\n", self.mark)
+            } else {
+                String::new()
+            };
             // There is nobody to tell where it cannot be written.
             out.write_all(note.as_bytes()).and_then(|()| out.write_all(&line)).unwrap_or_default();
             self.written.fetch_add(1, Ordering::Relaxed);
@@ -103,9 +106,9 @@ impl<'a> MakeWriter<'a> for Writer {
     }
 }
 
-/// Begins to write what `BULKHEAD_LOG` asks for, or else `unless_told`; and what panics say.
-pub(crate) fn begin(unless_told: &str) {
-    let (log, queue) = Log::new();
+/// Begins to write what `BULKHEAD_LOG` asks for, or else `unless_told`; and what panics say. Each line begins with `mark`.
+pub(crate) fn begin(unless_told: &str, mark: &'static str) {
+    let (log, queue) = Log::new(mark);
     let log = LOG.get_or_init(|| log);
     let (runs, running) = sync_channel(1);
     let written = thread::Builder::new().name("log".into()).spawn(move || {
@@ -149,7 +152,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_dropped_and_counted_and_nobody_waits() {
-        let (log, queue) = Log::new();
+        let (log, queue) = Log::new("");
         for line in 0..LINES_MAX + 7 {
             log.say(&format!("line {line}"));
         }
@@ -171,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_line_is_one_line_whatever_is_in_it() {
-        let (log, queue) = Log::new();
+        let (log, queue) = Log::new("");
         log.say("a name\nof two lines\x1b[2J\n");
         log.say(&"\u{e9}".repeat(LINE_BYTES_MAX));
         assert_eq!(queue.recv().unwrap(), b"a name\\u{a}of two lines\\u{1b}[2J\n");

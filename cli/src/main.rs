@@ -118,7 +118,13 @@ fn main() -> ExitCode {
     };
     // Whoever serves says who came and went.
     let serves = matches!(arguments.command, Command::Serve(_));
-    log::begin(if serves { "warn,bulkhead::audit::session=info" } else { "warn" });
+    // The kernel tells an isolated executor's log from what NVIDIA's driver writes for its program.
+    const LOG_MARK: &str = match std::str::from_utf8(&[bulkhead_schema::limits::LOG_MARK]) {
+        Ok(mark) => mark,
+        Err(_) => "",
+    };
+    let mark = if walls.is_some() { LOG_MARK } else { "" };
+    log::begin(if serves { "warn,bulkhead::audit::session=info" } else { "warn" }, mark);
     let done = match arguments.command {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Run(arguments) => run::run(&arguments),

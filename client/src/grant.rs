@@ -31,6 +31,8 @@ pub enum Question {
     TensorMapTiled,
     /// A tensor map of the other kind.
     TensorMapIm2col,
+    /// Nothing: what kernels have printed is written out ([`Session::output`](crate::Session::output) asks that).
+    Output,
 }
 
 impl Question {
@@ -40,6 +42,7 @@ impl Question {
             Self::ClusterSize => rpc::Question::ClusterSize,
             Self::TensorMapTiled => rpc::Question::TensorMapTiled,
             Self::TensorMapIm2col => rpc::Question::TensorMapIm2col,
+            Self::Output => rpc::Question::Output,
         }
     }
 }

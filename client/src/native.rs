@@ -34,6 +34,30 @@ impl Session {
         })
     }
 
+    /// What the executor of an isolated session has written since it was asked last, to its standard output and its standard error:
+    /// what kernels have printed that have passed, and NVIDIA's words on assertions that failed. Also once the session is over. A
+    /// remote call; nothing for a guarded session.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub fn output(&self) -> Result<(Vec<u8>, Vec<u8>), Error> {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        loop {
+            let (more_out, more_err, more) = self.inner.remote.call(move |context| async move {
+                let asked = context.loader()?.output_request();
+                let response = asked.send().promise.await.map_err(broken)?;
+                let answered = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+                let (out, err) = (answered.get_out().map_err(broken)?, answered.get_err().map_err(broken)?);
+                Ok((out.to_vec(), err.to_vec(), answered.get_more()))
+            })?;
+            out.extend(more_out);
+            err.extend(more_err);
+            if !more {
+                return Ok((out, err));
+            }
+        }
+    }
+
     /// Sets an attribute (`CUfunction_attribute`) of an entry that was [asked for](Image::ask). A remote call.
     ///
     /// # Errors

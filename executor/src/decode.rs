@@ -221,6 +221,7 @@ pub(crate) fn request(request: request::Reader<'_>, descriptor: Option<OwnedFd>)
                 rpc::Question::ClusterSize => Question::ClusterSize,
                 rpc::Question::TensorMapTiled => Question::TensorMapTiled,
                 rpc::Question::TensorMapIm2col => Question::TensorMapIm2col,
+                rpc::Question::Output => Question::Output,
             };
             of(session, Ask::Question { entry, question, words: ask.get_words()?.iter().collect() })
         }

@@ -103,6 +103,9 @@ impl Driver {
         if stray == Stray::Told {
             crate::abi::at_exit(check::at_exit);
         }
+        if terms.domain == Domain::Isolated {
+            crate::abi::at_exit(crate::printf::native::at_exit);
+        }
         if crate::profile::runs() {
             crate::abi::at_exit(crate::profile::at_exit);
         }
@@ -185,6 +188,11 @@ pub(crate) fn driver() -> Result<&'static Driver, Status> {
         return Err(status);
     }
     DRIVER.get().ok_or(Status::NOT_INITIALIZED)
+}
+
+/// The driver, if the session was opened: also where it is lost.
+pub(crate) fn opened() -> Option<&'static Driver> {
+    DRIVER.get().filter(|_| !FORKED.load(Ordering::Relaxed))
 }
 
 /// The driver, opening the session if that has not been done.

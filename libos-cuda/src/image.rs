@@ -38,6 +38,16 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
+    /// Whether its entries are asked for by name: the driver of an isolated session has it as it is.
+    pub(crate) fn is_by_name(&self) -> bool {
+        self.image.is_by_name()
+    }
+
+    /// What it runs on, as in `sm_90`: 90.
+    pub(crate) fn architecture(&self) -> u32 {
+        self.driver.device().architecture
+    }
+
     /// The function of a name. Where the guard let in others and not this one, that is said in the name of `call`.
     pub(crate) fn function(&self, call: &str, name: &str) -> Result<u64, Status> {
         if self.image.is_by_name() {
@@ -272,7 +282,7 @@ pub(crate) fn load_quietly(
     let data = data.map(|(address, _)| address);
     let (named, variables, module) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
     let loaded = Arc::new(Loaded { driver, functions, named, variables, library, module, image, data });
-    printf::note(&loaded);
+    printf::note(&loaded, content);
     Ok(loaded)
 }
 

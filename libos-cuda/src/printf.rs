@@ -3,6 +3,8 @@
 //! A kernel's `printf` puts its format's address and its arguments into the ring (`guard/src/confine/runtime.ptx`).
 //! All of it is the program's own memory: what is wrong in it garbles the program's own output.
 
+pub(crate) mod native;
+
 use std::ffi::CString;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -31,8 +33,15 @@ static PRINTING: AtomicBool = AtomicBool::new(false);
 /// The images whose kernels print. Held while they are read and printed.
 static IMAGES: Mutex<Vec<Weak<Loaded>>> = Mutex::new(Vec::new());
 
-/// Notes an image whose kernels may print.
-pub(crate) fn note(loaded: &Arc<Loaded>) {
+/// Notes an image whose kernels may print. `content` is the image as the program gave it.
+pub(crate) fn note(loaded: &Arc<Loaded>, content: &[u8]) {
+    if loaded.is_by_name() {
+        if native::may_print(content, loaded.architecture()) {
+            native::PRINTS.store(true, Ordering::Release);
+            PRINTING.store(true, Ordering::Release);
+        }
+        return;
+    }
     if loaded.range(RING).is_ok() {
         IMAGES.lock().push(Arc::downgrade(loaded));
         PRINTING.store(true, Ordering::Release);
@@ -43,6 +52,7 @@ pub(crate) fn note(loaded: &Arc<Loaded>) {
 pub(crate) fn flush(driver: &Driver) {
     check::tell(driver);
     if PRINTING.load(Ordering::Acquire) && driver.streams.are_done(&driver.session) {
+        native::flush(driver);
         let mut images = IMAGES.lock();
         images.retain(|image| image.strong_count() > 0);
         for loaded in images.iter().filter_map(Weak::upgrade) {

@@ -148,6 +148,15 @@ impl Status {
         // CUDA's codes do not say that it was none of the program's own mistakes.
         let taken_back;
         let why = match error.code {
+            ErrorCode::DeviceLost
+                if crate::printf::native::last_words() && describe(error.device).is_some() =>
+            {
+                let text = describe(error.device).map(|(_, text)| text.to_string_lossy()).unwrap_or_default();
+                crate::report::once(&format!(
+                    "a kernel of this program has failed ({text}), and ended its session"
+                ));
+                None
+            }
             ErrorCode::DeviceLost | ErrorCode::WorkLost | ErrorCode::Protocol | ErrorCode::Version => {
                 Some("the log of `bulkhead serve` says why")
             }

@@ -479,6 +479,10 @@ impl Gpu for Cuda {
                 let made = self.driver.tensor_map(question, words);
                 Ok(self.settle("cuTensorMapEncode", made)?.to_vec())
             }
+            Question::Output => {
+                self.settle("cuStreamSynchronize", self.driver.write_output())?;
+                Ok(Vec::new())
+            }
         }
     }
 

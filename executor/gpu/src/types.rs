@@ -91,6 +91,9 @@ pub enum Question {
     /// Another kind. Type, rank, address, 5 dimensions, 4 strides, 3 lower and 3 upper corners (as 32-bit integers), channels,
     /// pixels, 5 strides of elements, interleave, swizzle, promotion, fill: as `cuTensorMapEncodeIm2col` takes them.
     TensorMapIm2col,
+    /// Nothing: the driver writes what kernels have printed to the process's standard output, of those that have
+    /// passed.
+    Output,
 }
 
 impl Question {
@@ -101,6 +104,7 @@ impl Question {
             Self::ActiveClusters | Self::ClusterSize => 11,
             Self::TensorMapTiled => 26,
             Self::TensorMapIm2col => 29,
+            Self::Output => 0,
         }
     }
 

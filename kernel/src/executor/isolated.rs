@@ -13,7 +13,7 @@ use std::{
 use bulkhead_schema::{Error, ErrorCode};
 use tokio::sync::{Notify, oneshot, watch};
 
-use super::{Device, DeviceInfo, Incarnation, Pool, State};
+use super::{Device, DeviceInfo, Incarnation, Output, Pool, State};
 use crate::{
     ExecutorSource,
     places::Places,
@@ -30,6 +30,18 @@ const CONTEXT_BYTES: u64 = 832 << 20;
 pub(super) struct Ending {
     wanted: Notify,
     ended: watch::Sender<bool>,
+    /// What the process writes, once it has started.
+    output: RefCell<Option<Rc<Output>>>,
+}
+
+impl Ending {
+    fn new() -> Self {
+        Self { wanted: Notify::new(), ended: watch::Sender::new(false), output: RefCell::default() }
+    }
+
+    pub(super) fn reads(&self, output: Rc<Output>) {
+        self.output.replace(Some(output));
+    }
 }
 
 /// What an isolated session is charged for the driver's part of its process on such a device.
@@ -123,7 +135,7 @@ impl Device {
             books: Rc::clone(&self.books),
             starting: Places::new(0, Counted::Waits),
             pool: Pool::new(0),
-            isolated: Some(Ending { wanted: Notify::new(), ended: watch::Sender::new(false) }),
+            isolated: Some(Ending::new()),
             mover: Mover::new(),
         });
         let started = alone.launch().await?;
@@ -140,6 +152,11 @@ impl Device {
     /// Whether its executor is one session's alone.
     pub(crate) fn is_isolated(&self) -> bool {
         self.isolated.is_some()
+    }
+
+    /// What such an executor's process writes; none for one that is everybody's.
+    pub(crate) fn output(&self) -> Option<Rc<Output>> {
+        self.isolated.as_ref().and_then(|isolated| isolated.output.borrow().clone())
     }
 
     /// Ends an executor that is one session's alone.

@@ -6,6 +6,7 @@
 mod answer;
 mod isolated;
 mod link;
+mod output;
 mod passed;
 mod pool;
 mod spawn;
@@ -31,6 +32,7 @@ use tokio::{
 pub(crate) use answer::{Activity, Answer, DeviceInfo, EntryInfo, Origin, is_sealed, length};
 pub(crate) use isolated::context_bytes;
 pub(crate) use link::{Answering, Link, Request, no_descriptors};
+pub(crate) use output::{OUTPUT_KEPT_BYTES, Output, Written};
 pub(crate) use passed::Passed;
 
 use crate::{
@@ -342,8 +344,8 @@ impl Device {
         let (packets, mut child) = self.start().map_err(cannot)?;
         self.starts.set(self.starts.get().saturating_add(1));
         let pid = child.as_ref().and_then(Child::id).unwrap_or(0);
-        if let Some(said) = child.as_mut().and_then(|child| child.stderr.take()) {
-            tokio::task::spawn_local(spawn::relay(said, pid));
+        if let (Some(child), Some(isolated)) = (&mut child, &self.isolated) {
+            isolated.reads(Output::begin(child.stdout.take(), child.stderr.take(), pid));
         }
         let link = Link::start(packets, self.limits.request()).map_err(cannot)?;
         let described = link.call(None, Vec::new(), |mut request| request.set_describe(()));

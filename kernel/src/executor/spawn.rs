@@ -10,12 +10,9 @@ use std::{
     process::Stdio,
 };
 
-use tokio::{
-    io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader},
-    process::{Child, ChildStderr, Command},
-};
+use tokio::process::{Child, Command};
 
-use crate::{packets::Packets, principals::Lines};
+use crate::packets::Packets;
 
 /// What executors may see of the kernel's own environment.
 const PASSED_ON: [&str; 3] = ["BULKHEAD_LOG", "RUST_BACKTRACE", "BULKHEAD_PTXAS"];
@@ -26,28 +23,6 @@ const SET: [(&str, &str); 3] =
 
 /// What an isolated session's gets in their place: its images are many, and few of their kernels are used.
 const SET_ISOLATED: [(&str, &str); 2] = [("CUDA_MODULE_LOADING", "LAZY"), ("MALLOC_ARENA_MAX", "2")];
-
-/// What an isolated executor may say, in bytes; then nobody listens any more.
-const SAID_BYTES_MAX: usize = 64 << 10;
-
-/// Puts what an isolated executor says into the kernel's log, line by line and no more of them than a principal may cause.
-pub(super) async fn relay(said: ChildStderr, pid: u32) {
-    let mut lines = BufReader::new(said.take(SAID_BYTES_MAX as u64));
-    let (mut line, budget) = (Vec::new(), Lines::new());
-    while lines.read_until(b'\n', &mut line).await.is_ok_and(|bytes| bytes > 0) {
-        let text = String::from_utf8_lossy(&line);
-        if !text.trim().is_empty()
-            && let Some(unsaid) = budget.take()
-        {
-            let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-            let text: String = text.trim_end().chars().map(plain).collect();
-            tracing::warn!(target: "bulkhead::executor", pid, unsaid, "{text}");
-        }
-        line.clear();
-        // Much of it may have come at once.
-        tokio::task::yield_now().await;
-    }
-}
 
 /// Whose executor it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +57,10 @@ pub(super) fn spawn(
         .envs(passed_on)
         .envs(environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::from(theirs))
-        .stdout(Stdio::null())
+        .stdout(match kind {
+            Kind::Shared => Stdio::null(),
+            Kind::Isolated => Stdio::piped(),
+        })
         // What is the kernel's own is not a tenant's to cut short, or to read a terminal by.
         .stderr(match kind {
             Kind::Shared => Stdio::inherit(),

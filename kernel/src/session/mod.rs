@@ -250,6 +250,7 @@ impl Session {
             account.charge(Resource::Sessions, 1)?,
             account.charge(Resource::Descriptors, DESCRIPTORS)?,
             account.charge(Resource::KernelBytes, SHARED_BYTES + limits::HELD_BYTES_MAX)?,
+            account.charge(Resource::KernelBytes, if isolated { executor::OUTPUT_KEPT_BYTES } else { 0 })?,
         ];
         let on_the_way = account.charge(Resource::Descriptors, DESCRIPTORS)?;
         let (device, incarnation, charges) = match isolated {

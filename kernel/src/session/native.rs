@@ -12,7 +12,7 @@ use bulkhead_schema::{Error, ErrorCode, Handle, ModuleData, bulkhead_capnp::Ques
 use super::{Charge, Session, images::OfferCharges};
 use crate::{
     books::{Code, Loaded, Thing, What},
-    executor::{Answer, EntryInfo, length},
+    executor::{Answer, EntryInfo, Written, length},
     held::Held,
     image::Image,
     refusal::internal,
@@ -129,6 +129,23 @@ impl Session {
             Answer::Words(words) => Ok(words),
             other => Err(self.nonsense(&other)),
         }
+    }
+
+    /// What its executor has written: first it has the driver write what kernels have printed. Also once the session is over.
+    pub(crate) async fn output(self: Rc<Self>) -> Written {
+        let Some(output) = self.device.output() else { return Written::default() };
+        if self.live().is_ok() && self.runs_machine_code() {
+            let asked = self.ask(Vec::new(), |request| {
+                request.init_ask_driver().set_question(Question::Output);
+            });
+            // An executor that writes more than is kept waits until that is fetched; one that is lost has written what it has.
+            tokio::select! {
+                biased;
+                answered = asked => drop(answered),
+                () = output.full() => {}
+            }
+        }
+        output.take()
     }
 
     /// Sets an attribute of an entry of such an image.

@@ -142,6 +142,28 @@ impl gpu_session::Server for SessionServer {
         Ok(())
     }
 
+    async fn output(
+        self: Rc<Self>,
+        params: gpu_session::OutputParams,
+        mut results: gpu_session::OutputResults,
+    ) -> Result<(), capnp::Error> {
+        drop(params);
+        let session = self.copying.session();
+        let patience = session.limits.answer();
+        let written = detached(patience, async move { Ok(session.output().await) }).await;
+        let result = results.get().init_result();
+        match written {
+            Ok(written) => {
+                let mut output = result.init_ok();
+                output.set_out(&written.out);
+                output.set_err(&written.err);
+                output.set_more(written.more);
+            }
+            Err(error) => error.write(result.init_error()),
+        }
+        Ok(())
+    }
+
     async fn derive(
         self: Rc<Self>,
         params: gpu_session::DeriveParams,

@@ -70,6 +70,18 @@ impl Entry<'_> {
             Compression::Zstd => zstd(self.payload, self.bytes),
         }
     }
+
+    /// The first bytes of the content, as many as there are up to `most`: in machine code that is where names stand. What is
+    /// compressed as one LZ4 block is decompressed whole.
+    pub fn beginning(&self, most: usize) -> Result<Vec<u8>, Error> {
+        let mut content = match self.compression {
+            Compression::None => self.payload.get(..most).unwrap_or(self.payload).to_vec(),
+            Compression::Lz4 => self.content()?,
+            Compression::Zstd => zstd_beginning(self.payload, most as u64)?,
+        };
+        content.truncate(most);
+        Ok(content)
+    }
 }
 
 fn lz4(payload: &[u8], bytes: u64) -> Result<Vec<u8>, Error> {
@@ -87,15 +99,17 @@ fn lz4(payload: &[u8], bytes: u64) -> Result<Vec<u8>, Error> {
     Ok(content)
 }
 
-fn zstd(payload: &[u8], bytes: u64) -> Result<Vec<u8>, Error> {
+fn zstd_beginning(payload: &[u8], most: u64) -> Result<Vec<u8>, Error> {
     let window_bytes_max = TEXT_BYTES_MAX as u64;
     let decoder = ruzstd::decoding::StreamingDecoder::new_with_max_window_size(payload, window_bytes_max)
         .map_err(|error| Error::Decompress(error.to_string()))?;
     let mut content = Vec::new();
-    decoder
-        .take(bytes.saturating_add(1))
-        .read_to_end(&mut content)
-        .map_err(|error| Error::Decompress(error.to_string()))?;
+    decoder.take(most).read_to_end(&mut content).map_err(|error| Error::Decompress(error.to_string()))?;
+    Ok(content)
+}
+
+fn zstd(payload: &[u8], bytes: u64) -> Result<Vec<u8>, Error> {
+    let content = zstd_beginning(payload, bytes.saturating_add(1))?;
     if content.len() as u64 > bytes {
         return Err(Error::Malformed { what: "the decompressed size", value: bytes });
     }

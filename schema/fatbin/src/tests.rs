@@ -160,6 +160,19 @@ fn a_decompressed_size_that_lies_is_refused() {
 }
 
 #[test]
+fn the_beginning_of_an_entry_is_that_of_its_content() {
+    let content: Vec<u8> = (0..200_000u32).flat_map(u32::to_le_bytes).collect();
+    for entry in [plain(2, 90, &content), zstd(90, &content), lz4(90, &content)] {
+        let image = container(&[entry]);
+        let image = Image::read(&image).unwrap();
+        let [entry] = image.entries() else { panic!("one entry") };
+        for most in [0, 1, 1000, content.len(), usize::MAX] {
+            assert_eq!(entry.beginning(most).unwrap(), content[..most.min(content.len())]);
+        }
+    }
+}
+
+#[test]
 fn too_many_entries_are_refused() {
     let image = container(&vec![plain(1, 75, b""); crate::ENTRIES_MAX + 1]);
     assert!(matches!(Image::read(&image), Err(Error::Limit { .. })));
