@@ -47,7 +47,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Own the GPU and serve clients until interrupted.
-    Serve(serve::Arguments),
+    Serve(Box<serve::Arguments>),
     /// Run an unmodified CUDA program on Bulkhead.
     Run(run::Arguments),
     /// Show two tenants at work and a third that attacks them.

@@ -54,6 +54,9 @@ pub(crate) struct ExecutorArguments {
     /// For one isolated session, whose code nothing confines.
     #[arg(long)]
     isolated: bool,
+    /// Memory of its own that it may have, in bytes.
+    #[arg(long, requires = "isolated")]
+    memory_max: Option<u64>,
     /// Its kernels are launched one by one, never several as a graph.
     #[arg(long)]
     launch_singly: bool,
@@ -68,6 +71,13 @@ pub(crate) fn keep_out() -> Result<(), Failure> {
     let kept = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
     kept.map_err(Failure::doing("PR_SET_DUMPABLE"))?;
     rustix::thread::set_no_new_privs(true).map_err(Failure::doing("PR_SET_NO_NEW_PRIVS"))
+}
+
+/// Lowers a limit of this process, for good.
+fn limit(resource: Resource, value: u64) -> Result<(), Failure> {
+    let most = rustix::process::getrlimit(resource).maximum.map_or(value, |most| most.min(value));
+    let limit = Rlimit { current: Some(most), maximum: Some(most) };
+    rustix::process::setrlimit(resource, limit).map_err(Failure::doing("setrlimit"))
 }
 
 /// A network without devices, and no power over processes outside, whose memory this one could otherwise read as their
@@ -101,6 +111,10 @@ pub(crate) fn executor(
     walls: Option<std::io::Result<Option<i32>>>,
 ) -> Result<ExitCode, Failure> {
     keep_out()?;
+    if arguments.isolated {
+        limit(Resource::Core, 0)?;
+        limit(Resource::Data, arguments.memory_max.unwrap_or(u64::MAX))?;
+    }
     walls.transpose().map_err(Failure::doing("the executor's walls"))?;
     // Dies with the kernel, whatever happens to it.
     let parent = Some(rustix::process::Signal::KILL);
@@ -209,9 +223,7 @@ pub(crate) fn assembler(
     let parent = Some(rustix::process::Signal::KILL);
     rustix::process::set_parent_process_death_signal(parent).map_err(Failure::doing("PR_SET_PDEATHSIG"))?;
     for (resource, value) in ASSEMBLER_LIMITS {
-        let most = rustix::process::getrlimit(resource).maximum.map_or(value, |most| most.min(value));
-        let limit = Rlimit { current: Some(most), maximum: Some(most) };
-        rustix::process::setrlimit(resource, limit).map_err(Failure::doing("setrlimit"))?;
+        limit(resource, value)?;
     }
     tell_of_namespaces("assembler", apart);
     rustix::thread::set_no_new_privs(true).map_err(Failure::doing("PR_SET_NO_NEW_PRIVS"))?;

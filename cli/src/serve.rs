@@ -1,12 +1,12 @@
 //! `bulkhead serve`: the kernel.
 
-use std::{ffi::OsString, path::PathBuf, process::ExitCode};
+use std::{ffi::OsString, ops::RangeInclusive, path::PathBuf, process::ExitCode};
 
 use bulkhead_kernel::{
-    Config, Counted, ExecutorSource, Limits, ProtectedModule, Quota, Relay, Tenant, Whose,
+    Cells, Config, Counted, ExecutorSource, Limits, ProtectedModule, Quota, Relay, Tenant, Whose,
 };
 use bulkhead_mm::{Amounts, ProtectedWindow, Resource};
-use bulkhead_schema::limits::{MODULE_NAME_BYTES_MAX, is_module_name};
+use bulkhead_schema::limits::{HOST_BYTES_MAX, MODULE_NAME_BYTES_MAX, is_module_name};
 use clap::{Args, ValueEnum};
 
 use crate::{Failure, log, place, sanitize, software::Software};
@@ -153,6 +153,17 @@ pub(crate) struct Arguments {
     /// memory, which sessions cannot use.
     #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=16))]
     warm: u32,
+    /// A cgroup (version 2) that the kernel may make others in: each executor of an isolated session gets one of its own, which
+    /// bounds its memory and its threads. It has the controllers `memory` and `pids` enabled for its children.
+    #[arg(long, value_name = "DIR")]
+    executor_cgroup: Option<PathBuf>,
+    /// Users that nobody else is, as FIRST-LAST: each executor of an isolated session runs as one of them. For kernels that
+    /// run as root.
+    #[arg(long, value_name = "FIRST-LAST", value_parser = uids)]
+    executor_uids: Option<RangeInclusive<u32>>,
+    /// Memory of its own that each executor of an isolated session may have.
+    #[arg(long, value_name = "SIZE", value_parser = some, default_value = "16GiB")]
+    executor_memory: u64,
     /// A protected module: the file of its gates, and how much memory those alone reach: a power of two, from 2 MiB on. The
     /// session that claims it with the token in NAME.token, in the directory of the sockets, is charged that memory, and
     /// says whose kernels may call the gates: nobody's else. May be given more than once.
@@ -297,6 +308,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         relay: if arguments.relay { Relay::Always } else { Relay::WhereNeeded },
         tenants: arguments.tenant.clone(),
         limits: limits(arguments),
+        cells: cells(arguments)?,
         ready: Some(Box::new(move || {
             let strict = if guard == Guard::Strict { ", guard strict" } else { "" };
             let (backend, told) = (backend.name(), told.display());
@@ -337,6 +349,46 @@ fn limits(arguments: &Arguments) -> Limits {
         process: quota(Quota::PROCESS, &arguments.process_limit),
         priority_ceiling: arguments.priority_ceiling,
         ..limits
+    }
+}
+
+/// What bounds executors of isolated sessions. What cannot work is refused now, and not when the first session opens.
+fn cells(arguments: &Arguments) -> Result<Cells, Failure> {
+    if arguments.executor_uids.is_some() && !rustix::process::geteuid().is_root() {
+        return Err(Failure::new("--executor-uids: only root starts processes as other users"));
+    }
+    if let Some(cgroup) = &arguments.executor_cgroup {
+        let controllers = cgroup.join("cgroup.subtree_control");
+        let enabled = std::fs::read_to_string(&controllers).map_err(|error| {
+            Failure::new(format!("--executor-cgroup: {}: {error}", controllers.display()))
+        })?;
+        if let Some(missing) =
+            ["memory", "pids"].iter().find(|name| !enabled.split_whitespace().any(|on| on == **name))
+        {
+            let how = format!("`echo +{missing} > {}` enables it", controllers.display());
+            return Err(Failure::new(format!(
+                "--executor-cgroup: no controller {missing} for its children: {how}"
+            )));
+        }
+    }
+    let pinned = amounts(&arguments.session_limit).get(Resource::HostBytes);
+    Ok(Cells {
+        cgroup: arguments.executor_cgroup.clone(),
+        uids: arguments.executor_uids.clone(),
+        memory_bytes: arguments.executor_memory,
+        pinned_bytes: pinned.min(HOST_BYTES_MAX),
+    })
+}
+
+/// Users, as FIRST-LAST.
+fn uids(text: &str) -> Result<RangeInclusive<u32>, String> {
+    let parsed =
+        text.split_once('-').and_then(|(first, last)| Some((first.parse().ok()?, last.parse().ok()?)));
+    match parsed {
+        Some((first, last)) if 0 < first && first <= last && last < u32::MAX => Ok(first..=last),
+        _ => {
+            Err(format!("{text:?} are no users: FIRST-LAST belongs here, such as 70000-70015, and 0 is root"))
+        }
     }
 }
 

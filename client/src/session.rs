@@ -783,6 +783,7 @@ fn over(ended: Ended) -> Error {
     let code = code(ended.code);
     let message = match code {
         ErrorCode::DeviceLost => "the GPU's context was lost",
+        ErrorCode::OutOfMemory => "the session's process took more of the device than the session may have",
         ErrorCode::Protocol => "the session broke the ring's protocol",
         ErrorCode::LaunchTimeout => "a kernel ran for longer than it may, and was ended with its session",
         ErrorCode::Revoked => {

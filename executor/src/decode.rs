@@ -20,6 +20,7 @@ pub(crate) enum Meant {
 pub(crate) enum Asked {
     Describe,
     Activity,
+    Taken,
     Open {
         session: u32,
         slot: u32,
@@ -91,6 +92,7 @@ pub(crate) fn request(request: request::Reader<'_>, descriptor: Option<OwnedFd>)
     match request.which()? {
         request::Describe(()) => Ok(Asked::Describe),
         request::Activity(()) => Ok(Asked::Activity),
+        request::TakenMemory(()) => Ok(Asked::Taken),
         request::OpenSession(open) => {
             let open = open?;
             let reserved = Reserved { streams: open.get_streams(), events: open.get_events() };

@@ -168,6 +168,7 @@ impl Server {
         let done = match decode::request(request, descriptor)? {
             Asked::Describe => self.describe(id),
             Asked::Activity => self.activity(id),
+            Asked::Taken => self.taken(id),
             Asked::Open { session, slot, ring, reserved } => self.open(id, session, slot, ring, reserved),
             Asked::Share { from, arena, to, at } => self.share(id, (from, arena), (to, at)),
             Asked::Bind { session, bindings } => self.bind(id, session, bindings),
@@ -203,6 +204,24 @@ impl Server {
             }
         }));
         Ok(())
+    }
+
+    /// What each process has taken of the device. On a thread of its own: the driver's management may take its time.
+    fn taken(&self, id: u64) -> Result<(), Error> {
+        let executor = Arc::clone(&self.executor);
+        let tell = move || {
+            let link = &executor.link;
+            match executor.gpu.taken_memory() {
+                Ok(taken) => report(link.reply(id, None, |reply| {
+                    let words = taken.iter().flat_map(|(process, bytes)| [u64::from(*process), *bytes]);
+                    let count = u32::try_from(2 * taken.len()).unwrap_or(0);
+                    let mut list = reply.init_words(count);
+                    (0..count).zip(words).for_each(|(at, word)| list.set(at, word));
+                })),
+                Err(error) => session::answer(link, id, &Err(device::error(&error))),
+            }
+        };
+        session::spawn("taken".to_owned(), tell).map(drop)
     }
 
     /// Opens a session on a thread of its own: filling its slot may take a while.

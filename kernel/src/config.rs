@@ -6,7 +6,7 @@ use bulkhead_mm::Amounts;
 use bulkhead_schema::limits;
 
 use crate::{
-    executor::DeviceInfo,
+    executor::{Cells, DeviceInfo},
     modules::ProtectedModule,
     principals::{Counted, Quota, Tenant},
 };
@@ -170,6 +170,8 @@ pub struct Config {
     pub tenants: Vec<Tenant>,
     /// Limits lower than the schema's.
     pub limits: Limits,
+    /// What the system bounds of isolated sessions' executors.
+    pub cells: Cells,
     /// Called once clients can connect.
     pub ready: Option<Box<dyn FnOnce() + Send>>,
 }

@@ -74,6 +74,7 @@ mod watched;
 pub use config::{Config, ExecutorSource, Limits, Relay};
 pub use door::{SocketOptions, socket_options};
 pub use error::Error;
+pub use executor::Cells;
 pub use modules::ProtectedModule;
 pub use principals::{Counted, Quota, Tenant, Whose};
 pub use server::{DESCRIPTOR_SOCKET, KERNEL_SOCKET, OPERATOR_SOCKET, run, serve};

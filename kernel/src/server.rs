@@ -135,7 +135,7 @@ pub async fn serve(mut config: Config, shutdown: impl Future<Output = ()>) -> Re
     let limits = config.limits;
     let principals = Principals::new(limits.everybody(), limits.principal, limits.process, config.tenants);
     let principals = Rc::new(principals);
-    let device = Rc::new(Device::new(0, source, modules, config.limits));
+    let device = Rc::new(Device::new(0, source, modules, (config.limits, config.cells)));
     let kernel = Rc::new(Kernel {
         limits: config.limits,
         devices: vec![Rc::clone(&device)],

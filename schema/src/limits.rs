@@ -101,6 +101,8 @@ pub const COMPILE_MEMORY_BYTES: u64 = 4 << 30;
 pub const COMPILES_MAX: usize = 2;
 /// Executors of isolated sessions that start at a time; those that were asked for beyond that wait for their turn.
 pub const ISOLATED_STARTS_MAX: usize = 4;
+/// Threads that an isolated session's executor may have, where it has a cgroup of its own.
+pub const EXECUTOR_THREADS_MAX: u32 = 1024;
 /// What is kept of either output of an isolated session's executor, in bytes; what does not fit is lost.
 pub const OUTPUT_BYTES_MAX: usize = 128 << 10;
 /// What lines of such an executor's own log begin with: a control character, which is in no line.

@@ -98,6 +98,71 @@ fn a_kernel_without_end_is_gone_with_its_isolated_session() {
     neighbour.work();
 }
 
+/// Whether any user can run the program under test.
+fn is_for_everybody(path: &std::path::Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    path.ancestors().all(|part| {
+        part.as_os_str().is_empty()
+            || std::fs::metadata(part).is_ok_and(|found| found.permissions().mode() & 0o001 != 0)
+    })
+}
+
+#[test]
+fn an_executor_of_its_own_has_a_user_and_a_bound_on_memory_of_its_own() {
+    let root = std::fs::read_to_string("/proc/self/status").unwrap().contains("\nUid:\t0\t0\t0\t0\n");
+    if !root || !is_for_everybody(bulkhead_tests::place::bulkhead()) {
+        println!(
+            "skipped: only root starts processes as other users, and they must be able to run the program"
+        );
+        return;
+    }
+    let kernel = Kernel::with(&["--executor-uids", "70000-70001", "--executor-memory", "3GiB"]);
+    let (one, two) = (isolated(&kernel, "one"), isolated(&kernel, "two"));
+    for (name, uid) in [("one", 70_000), ("two", 70_001)] {
+        let told = |file: &str| {
+            std::fs::read_to_string(format!("/proc/{}/{file}", executor_of(&kernel, name))).unwrap()
+        };
+        assert!(
+            told("status").contains(&format!("\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")),
+            "{}",
+            told("status")
+        );
+        assert!(told("status").contains("\nGroups:\t \n"), "{}", told("status"));
+        let limits = told("limits");
+        let limit = |name: &str| limits.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+        assert!(limit("Max data size").contains(" 3221225472 "), "{limits}");
+        assert!(limit("Max core file size").contains(" 0 "), "{limits}");
+    }
+    let terms = Terms { domain: Domain::Isolated, ..Terms::default() };
+    let third = Session::open(&Options { terms, ..kernel.options("third") });
+    assert!(third.err().unwrap().message.contains("--executor-uids"));
+    // Work is done as ever, and a user is free again when its executor is gone.
+    let tenant = Tenant::over(one);
+    let arena = tenant.arena(PAGE_BYTES, 5);
+    assert_eq!(tenant.loads(arena.address()), 5);
+    drop((arena, tenant));
+    kernel.without(&["one"]);
+    let again = isolated(&kernel, "again");
+    let status = std::fs::read_to_string(format!("/proc/{}/status", executor_of(&kernel, "again"))).unwrap();
+    assert!(status.contains("\nUid:\t70000\t"), "{status}");
+    drop((two, again));
+}
+
+#[test]
+fn limits_of_executors_that_cannot_work_are_refused_at_the_start() {
+    let refused = |arguments: &[&str]| {
+        let scratch = bulkhead_tests::scratch::Scratch::new();
+        let directory = scratch.path().join("run");
+        let mut serve = process::bulkhead(&["serve", "--backend", "software", "--runtime-directory"]);
+        let done = process::run(serve.arg(directory).args(arguments), PATIENCE);
+        assert_ne!(done.code(), Some(0), "{}", done.told());
+        done.stderr
+    };
+    assert!(refused(&["--executor-cgroup", "/proc/self"]).contains("cgroup.subtree_control"));
+    assert!(refused(&["--executor-uids", "0-7"]).contains("FIRST-LAST"));
+    assert!(refused(&["--executor-uids", "9-7"]).contains("FIRST-LAST"));
+}
+
 #[test]
 fn nothing_is_shared_between_an_isolated_session_and_another() {
     let kernel = Kernel::start();

@@ -7,7 +7,7 @@ use bulkhead_gpu::{
     HostAddress, HostRange, ImageId, Launch, LoadedImage, MemoryId, Question, StreamId,
 };
 
-use crate::sys::{Code, Event, Function, Physical, Stream, pages};
+use crate::sys::{Code, Event, Function, Management, Physical, Stream, pages};
 use crate::table::{Pin, Table};
 use crate::{Cuda, failure};
 
@@ -207,6 +207,14 @@ impl Gpu for Cuda {
         self.alive()?;
         let (free, total) = self.settle("cuMemGetInfo", self.driver.memory_info())?;
         Ok((wide(free), wide(total)))
+    }
+
+    fn taken_memory(&self) -> Result<Vec<(u32, u64)>, Error> {
+        let management = self.management.get_or_init(|| Management::open(&self.info.uuid));
+        match management {
+            Ok(management) => management.taken_memory(),
+            Err(why) => Err(Error::Missing(why.clone())),
+        }
     }
 
     fn map(

@@ -90,6 +90,8 @@ pub struct Cuda {
     hops: Mutex<HashMap<u64, sys::Event>>,
     reserved: ranges::Ranges,
     registered: ranges::Ranges,
+    /// NVIDIA's library that tells of processes, once somebody has asked.
+    management: OnceLock<Result<sys::Management, String>>,
 }
 
 impl Cuda {
@@ -158,6 +160,7 @@ impl Cuda {
             hops: Mutex::default(),
             reserved: ranges::Ranges::default(),
             registered: ranges::Ranges::default(),
+            management: OnceLock::new(),
         }))
     }
 

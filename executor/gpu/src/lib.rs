@@ -52,6 +52,11 @@ pub trait Gpu: Send + Sync {
     /// Physical memory that is free, and all there is, in bytes.
     fn memory_info(&self) -> Result<(u64, u64), Error>;
 
+    /// What each process has taken of the device, in bytes, context and code included; none where nobody tells.
+    fn taken_memory(&self) -> Result<Vec<(u32, u64)>, Error> {
+        Ok(Vec::new())
+    }
+
     /// Maps the whole of `memory` (of `chunk_bytes`) `count` times in a row from `at` on, with one `access`.
     /// The range lies in a reservation and nothing is mapped in it. The memory may be mapped elsewhere too, in the
     /// same reservation or another, with the same access or another.

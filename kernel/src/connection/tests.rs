@@ -10,7 +10,7 @@ use bulkhead_schema::bulkhead_capnp::bulkhead;
 use capnp::{message, serialize, traits::HasTypeId as _};
 use capnp_rpc::rpc_capnp;
 
-use crate::{Config, ExecutorSource, KERNEL_SOCKET, Limits, Relay};
+use crate::{Cells, Config, ExecutorSource, KERNEL_SOCKET, Limits, Relay};
 
 /// A ping of this value panics, in tests only.
 pub(super) const PANICS: u64 = 0xdead_0000_dead_0001;
@@ -69,6 +69,7 @@ fn a_panic_in_one_connection_ends_that_connection_only() {
         relay: Relay::default(),
         tenants: Vec::new(),
         limits: Limits::default(),
+        cells: Cells::default(),
         ready: Some(Box::new(move || ready.send(()).unwrap())),
     };
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

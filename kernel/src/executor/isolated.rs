@@ -135,6 +135,7 @@ impl Device {
             books: Rc::clone(&self.books),
             starting: Places::new(0, Counted::Waits),
             pool: Pool::new(0),
+            cells: Rc::clone(&self.cells),
             isolated: Some(Ending::new()),
             mover: Mover::new(),
         });

@@ -4,8 +4,10 @@
 //! device addresses, the sessions.
 
 mod answer;
+mod cell;
 mod isolated;
 mod link;
+mod metering;
 mod output;
 mod passed;
 mod pool;
@@ -30,8 +32,10 @@ use tokio::{
 };
 
 pub(crate) use answer::{Activity, Answer, DeviceInfo, EntryInfo, Origin, is_sealed, length};
+pub use cell::Cells;
 pub(crate) use isolated::context_bytes;
 pub(crate) use link::{Answering, Link, Request, no_descriptors};
+pub(crate) use metering::{Meter, TOLERATED_BYTES};
 pub(crate) use output::{OUTPUT_KEPT_BYTES, Output, Written};
 pub(crate) use passed::Passed;
 
@@ -144,6 +148,8 @@ enum State {
 struct Started {
     incarnation: Rc<Incarnation>,
     child: Option<Child>,
+    /// Until the process is gone.
+    cell: Option<cell::Cell>,
 }
 
 /// One device and whichever executor serves it.
@@ -172,6 +178,8 @@ pub(crate) struct Device {
     /// Where executors of isolated sessions start, and those that have started.
     starting: Rc<Places>,
     pool: Pool,
+    /// What bounds such executors.
+    cells: Rc<cell::CellBlock>,
     /// Where its executor is one isolated session's alone.
     isolated: Option<isolated::Ending>,
     /// Moves sessions to host memory and back.
@@ -183,7 +191,7 @@ impl Device {
         index: u32,
         (source, environment): (ExecutorSource, Vec<(OsString, OsString)>),
         modules: Vec<Rc<Known>>,
-        limits: Limits,
+        (limits, cells): (Limits, Cells),
     ) -> Self {
         Self {
             index,
@@ -203,6 +211,7 @@ impl Device {
             books: Rc::new(Books::new()),
             starting: Places::new(limits::ISOLATED_STARTS_MAX, Counted::Waits),
             pool: Pool::new(limits.warm),
+            cells: cell::CellBlock::new(cells),
             isolated: None,
             mover: Mover::new(),
         }
@@ -301,6 +310,7 @@ impl Device {
         if self.limits.standby {
             tokio::task::spawn_local(Rc::clone(&self).keep_standby());
         }
+        tokio::task::spawn_local(Rc::clone(&self).keep_metering());
         if self.limits.warm > 0 {
             tokio::task::spawn_local(Rc::clone(&self).keep_pool());
         }
@@ -341,7 +351,8 @@ impl Device {
     /// Starts an executor process and learns what its device is.
     async fn launch(&self) -> Result<Started, Error> {
         let cannot = |error| unavailable(format!("no executor can be started: {error}"));
-        let (packets, mut child) = self.start().map_err(cannot)?;
+        let cell = if self.is_isolated() { Some(self.cells.take().map_err(cannot)?) } else { None };
+        let (packets, mut child) = self.start(cell.as_ref()).map_err(cannot)?;
         self.starts.set(self.starts.get().saturating_add(1));
         let pid = child.as_ref().and_then(Child::id).unwrap_or(0);
         if let (Some(child), Some(isolated)) = (&mut child, &self.isolated) {
@@ -376,12 +387,12 @@ impl Device {
             }
         };
         let slots = self.limits.sessions_max.min(limits::SESSIONS_MAX);
-        Ok(Started { incarnation: Rc::new(Incarnation::new(link, info, pid, slots)), child })
+        Ok(Started { incarnation: Rc::new(Incarnation::new(link, info, pid, slots)), child, cell })
     }
 
     /// Serves with an executor until it is lost; why it was.
     async fn serve(&self, started: Started) -> Error {
-        let Started { incarnation, mut child } = started;
+        let Started { incarnation, mut child, cell } = started;
         let (link, pid, info) = (Rc::clone(&incarnation.link), incarnation.pid, &incarnation.info);
         tracing::info!(
             device = self.index,
@@ -416,6 +427,7 @@ impl Device {
         let (device, reason) = (self.index, failure.reason.clone());
         let ending = async move {
             let status = finish(child).await;
+            drop(cell);
             if reason == link::SESSION_OVER {
                 tracing::info!(target: "bulkhead::audit", device, pid, ?status, "executor ended with its session");
             } else {
@@ -432,11 +444,20 @@ impl Device {
         unavailable(format!("the last executor failed: {}", failure.reason))
     }
 
-    fn start(&self) -> io::Result<(Packets, Option<Child>)> {
+    fn start(&self, cell: Option<&cell::Cell>) -> io::Result<(Packets, Option<Child>)> {
         match &self.source {
             ExecutorSource::Command(command) => {
-                let kind = if self.is_isolated() { spawn::Kind::Isolated } else { spawn::Kind::Shared };
-                spawn::spawn(command, &self.environment, kind).map(|(packets, child)| (packets, Some(child)))
+                let kind = match cell {
+                    Some(cell) => {
+                        spawn::Kind::Isolated { uid: cell.uid, memory_bytes: self.cells.memory_bytes() }
+                    }
+                    None => spawn::Kind::Shared,
+                };
+                let (packets, child) = spawn::spawn(command, &self.environment, kind)?;
+                if let (Some(cell), Some(pid)) = (cell, child.id()) {
+                    cell.hold(pid)?;
+                }
+                Ok((packets, Some(child)))
             }
             ExecutorSource::Connect(connect) => Ok((Packets::new(connect()?)?, None)),
         }

@@ -29,8 +29,8 @@ const SET_ISOLATED: [(&str, &str); 2] = [("CUDA_MODULE_LOADING", "LAZY"), ("MALL
 pub(super) enum Kind {
     /// All guarded sessions'.
     Shared,
-    /// One isolated session's.
-    Isolated,
+    /// One isolated session's: as whom it runs, where that is not the kernel's user, and how much memory it may have.
+    Isolated { uid: Option<u32>, memory_bytes: u64 },
 }
 
 /// Starts one. Its standard input is the socket to the kernel; it is killed when its handle is dropped.
@@ -44,11 +44,19 @@ pub(super) fn spawn(
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no executor is named"))?;
     let (ours, theirs) = Packets::pair()?;
     let passed_on = PASSED_ON.into_iter().filter_map(|name| Some((OsStr::new(name), env::var_os(name)?)));
-    let (options, set): (&[&str], &[(&str, &str)]) = match kind {
-        Kind::Shared => (&[], &SET),
-        Kind::Isolated => (&["--isolated"], &SET_ISOLATED),
+    let (options, set, uid): (Vec<String>, &[(&str, &str)], _) = match kind {
+        Kind::Shared => (Vec::new(), &SET, None),
+        Kind::Isolated { uid, memory_bytes } => {
+            let options = ["--isolated".to_owned(), "--memory-max".to_owned(), memory_bytes.to_string()];
+            (options.into(), &SET_ISOLATED, uid)
+        }
     };
-    let child = Command::new(program)
+    let mut command = Command::new(program);
+    if let Some(uid) = uid {
+        // And no other groups.
+        command.uid(uid).gid(uid);
+    }
+    let child = command
         .args(arguments)
         .args(options)
         .args(["--link-fd", "0"])
@@ -59,12 +67,12 @@ pub(super) fn spawn(
         .stdin(Stdio::from(theirs))
         .stdout(match kind {
             Kind::Shared => Stdio::null(),
-            Kind::Isolated => Stdio::piped(),
+            Kind::Isolated { .. } => Stdio::piped(),
         })
         // What is the kernel's own is not a tenant's to cut short, or to read a terminal by.
         .stderr(match kind {
             Kind::Shared => Stdio::inherit(),
-            Kind::Isolated => Stdio::piped(),
+            Kind::Isolated { .. } => Stdio::piped(),
         })
         // Keys pressed at a terminal are for whoever started the kernel.
         .process_group(0)

@@ -47,7 +47,7 @@ impl Device {
             target: "bulkhead::audit",
             device = self.index, pid = standby.incarnation.pid, "the standby takes over"
         );
-        Some(Started { incarnation: standby.incarnation, child: standby.child })
+        Some(Started { incarnation: standby.incarnation, child: standby.child, cell: None })
     }
 
     /// Keeps a standby for whichever executor serves. Never ends.
@@ -68,7 +68,7 @@ impl Device {
 
     /// One standby's time until it takes over or is lost.
     async fn stand_by(&self, started: Started) {
-        let Started { incarnation, child } = started;
+        let Started { incarnation, child, .. } = started;
         self.standby.replace(Some(Standby { incarnation: Rc::clone(&incarnation), child, is_ready: false }));
         let told = self.tell(&incarnation);
         tokio::pin!(told);

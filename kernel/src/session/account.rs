@@ -10,7 +10,7 @@ use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp::column, limits};
 
 use super::{Parent, Session};
 use crate::{
-    executor::{Answer, Device, length},
+    executor::{self, Answer, Device, length},
     refusal,
 };
 
@@ -93,6 +93,11 @@ impl Charge {
         Ok(())
     }
 
+    /// How much it is.
+    pub(crate) fn amount(&self) -> u64 {
+        self.amount
+    }
+
     fn give_back(&self, amount: u64) {
         if amount == 0 {
             return;
@@ -147,6 +152,38 @@ impl Session {
     /// What it uses.
     pub(crate) fn used(&self) -> Amounts {
         self.device.ledger.borrow().used_by(self.account)
+    }
+
+    /// What it is charged of the device's memory for what its process is known to have taken.
+    pub(crate) fn charged_for_process(&self) -> u64 {
+        let (used, beside) = (self.used(), self.beside.borrow());
+        let known = used.get(Resource::DeviceBytes).saturating_add(used.get(Resource::LocalBytes));
+        known.saturating_sub(beside.as_ref().map_or(0, Charge::amount))
+    }
+
+    /// Charges what its process takes beside that; `before` is what it was charged for when that was asked. Where that cannot be
+    /// charged, and is more than is tolerated, the session ends.
+    pub(crate) fn meter(&self, taken: u64, before: u64) {
+        let charged = self.charged_for_process().max(before);
+        let beside = self.meter.borrow_mut().read(taken, charged);
+        let done = {
+            let mut kept = self.beside.borrow_mut();
+            match &mut *kept {
+                Some(charge) => charge.resize(beside),
+                None if beside == 0 => Ok(()),
+                None => self.charge(Resource::DeviceBytes, beside).map(|charge| *kept = Some(charge)),
+            }
+        };
+        let uncharged = beside - self.beside.borrow().as_ref().map_or(0, Charge::amount).min(beside);
+        if let Err(error) = done
+            && uncharged > executor::TOLERATED_BYTES
+        {
+            let message = format!(
+                "its process has taken {uncharged} bytes of the device beside what it allocated: {}",
+                error.message
+            );
+            self.end(&Error::new(ErrorCode::OutOfMemory, message));
+        }
     }
 
     /// What it could use at most, were it alone.
@@ -243,6 +280,7 @@ impl Session {
     pub(super) fn close_account(&self) {
         drop(self.charges.take());
         drop(self.local.take());
+        drop(self.beside.take());
         self.swap.forget_area();
         // Descriptors on their way to the client, revocations and tokens that are held, gifts and fences that somebody
         // is just letting go of: what they are charged goes with the account.

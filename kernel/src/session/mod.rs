@@ -113,6 +113,9 @@ pub(crate) struct Session {
     charges: RefCell<Vec<Charge>>,
     /// Local memory of its kernels.
     local: RefCell<Option<Charge>>,
+    /// What its process takes beside all that, and what that is known by.
+    beside: RefCell<Option<Charge>>,
+    meter: RefCell<executor::Meter>,
     /// How many streams and events its records may name.
     reserved: Cell<(u32, u32)>,
     /// How many of them its executor has said that it knows of.
@@ -297,6 +300,8 @@ impl Session {
             account: account.keep(),
             charges: RefCell::new(std::mem::take(&mut alone.charges)),
             local: RefCell::default(),
+            beside: RefCell::default(),
+            meter: RefCell::default(),
             reserved: Cell::new((0, 0)),
             reserved_there: Cell::new((0, 0)),
             owner,

@@ -593,6 +593,11 @@ impl Fake {
                 self.check(done);
                 ok(socket);
             }
+            Which::TakenMemory(()) => {
+                send(socket, id, None, |reply| {
+                    reply.init_words(0);
+                });
+            }
             Which::Activity(()) => {
                 let idle_ns = self.state().idle_ns.clone();
                 send(socket, id, None, |reply| {

@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use bulkhead_kernel::{Config, DESCRIPTOR_SOCKET, ExecutorSource, KERNEL_SOCKET, Limits, Relay};
+use bulkhead_kernel::{Cells, Config, DESCRIPTOR_SOCKET, ExecutorSource, KERNEL_SOCKET, Limits, Relay};
 use bulkhead_mm::Resource;
 use bulkhead_schema::{
     Error, Handle,
@@ -85,6 +85,7 @@ pub(crate) fn config(directory: &Path, fake: &Fake) -> Config {
         relay: Relay::default(),
         tenants: Vec::new(),
         limits: Limits::default(),
+        cells: Cells::default(),
         ready: None,
     }
 }

@@ -10,6 +10,7 @@
 mod calls;
 mod chains;
 mod load;
+mod management;
 pub mod native;
 pub(crate) mod pages;
 mod questions;
@@ -18,6 +19,7 @@ use std::ffi::c_int;
 
 pub(crate) use chains::Chain;
 pub(crate) use load::{Absent, Driver};
+pub(crate) use management::Management;
 
 /// A `CUresult` other than success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

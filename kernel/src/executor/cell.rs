@@ -1,0 +1,148 @@
+//! What the system bounds of an isolated session's executor, where the kernel may: a user of its own, a cgroup of its own.
+//!
+//! An executor that is in its tenant's hands takes host memory, threads and time as any process of its user does. A user of
+//! its own keeps it from the files and processes of whoever runs the kernel (beside Landlock and seccomp); a cgroup bounds what
+//! it takes. Both need rights that a kernel mostly has not, so its operator says which it may use.
+
+use std::{
+    cell::RefCell,
+    fs, io,
+    ops::RangeInclusive,
+    path::{Path, PathBuf},
+    rc::Rc,
+};
+
+use bulkhead_schema::limits::EXECUTOR_THREADS_MAX;
+
+/// What bounds executors of isolated sessions.
+#[derive(Debug, Clone)]
+pub struct Cells {
+    /// A cgroup (version 2) in which the kernel makes one for each of them; it has the controllers `memory` and `pids`.
+    pub cgroup: Option<PathBuf>,
+    /// Users that nobody else is: each of them is one of these, with the group of the same number. Takes a kernel that is root.
+    pub uids: Option<RangeInclusive<u32>>,
+    /// Memory of its own that each may have, in bytes.
+    pub memory_bytes: u64,
+    /// Pinned host memory that it has at most beside that, in bytes: its session's, which a cgroup counts too.
+    pub pinned_bytes: u64,
+}
+
+impl Default for Cells {
+    fn default() -> Self {
+        Self { cgroup: None, uids: None, memory_bytes: 16 << 30, pinned_bytes: u64::MAX }
+    }
+}
+
+/// Users that executors have, and the number of the last cgroup.
+pub(super) struct CellBlock {
+    cells: Cells,
+    taken: RefCell<Vec<u32>>,
+    last: RefCell<u64>,
+}
+
+/// What one executor has. Given back once its process is gone.
+pub(super) struct Cell {
+    block: Rc<CellBlock>,
+    pub(super) uid: Option<u32>,
+    cgroup: Option<PathBuf>,
+}
+
+impl CellBlock {
+    pub(super) fn new(cells: Cells) -> Rc<Self> {
+        Rc::new(Self { cells, taken: RefCell::default(), last: RefCell::new(0) })
+    }
+
+    /// Memory of its own that an executor may have, in bytes.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.cells.memory_bytes
+    }
+
+    /// A user and a cgroup for an executor, of those that there are.
+    pub(super) fn take(self: &Rc<Self>) -> io::Result<Cell> {
+        let mut cell = Cell { block: Rc::clone(self), uid: None, cgroup: None };
+        if let Some(uids) = &self.cells.uids {
+            let mut taken = self.taken.borrow_mut();
+            let free = uids.clone().find(|uid| !taken.contains(uid));
+            let free = free.ok_or_else(|| io::Error::other("all of --executor-uids are in use"))?;
+            taken.push(free);
+            cell.uid = Some(free);
+        }
+        if let Some(parent) = &self.cells.cgroup {
+            let number = {
+                let mut last = self.last.borrow_mut();
+                *last += 1;
+                *last
+            };
+            let cgroup = parent.join(format!("bulkhead-{}-{number}", std::process::id()));
+            fs::create_dir(&cgroup).map_err(|error| told(&cgroup, &error))?;
+            // From here on it is removed with the cell.
+            let cgroup = cell.cgroup.insert(cgroup);
+            let memory = self.cells.memory_bytes.saturating_add(self.cells.pinned_bytes);
+            write(
+                cgroup,
+                "memory.max",
+                &if memory == u64::MAX { "max".to_owned() } else { memory.to_string() },
+            )?;
+            write(cgroup, "pids.max", &EXECUTOR_THREADS_MAX.to_string())?;
+        }
+        Ok(cell)
+    }
+}
+
+impl Cell {
+    /// Puts a process into it that was started just now.
+    pub(super) fn hold(&self, pid: u32) -> io::Result<()> {
+        self.cgroup.as_ref().map_or(Ok(()), |cgroup| write(cgroup, "cgroup.procs", &pid.to_string()))
+    }
+}
+
+fn told(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+fn write(cgroup: &Path, file: &str, text: &str) -> io::Result<()> {
+    let path = cgroup.join(file);
+    // The file is the system's, or there is no such controller.
+    let opened = fs::OpenOptions::new().write(true).open(&path);
+    let written = opened.and_then(|mut file| io::Write::write_all(&mut file, text.as_bytes()));
+    written.map_err(|error| told(&path, &error))
+}
+
+impl Drop for Cell {
+    fn drop(&mut self) {
+        if let Some(cgroup) = &self.cgroup
+            && let Err(error) = fs::remove_dir(cgroup)
+        {
+            tracing::warn!(cgroup = %cgroup.display(), %error, "a cgroup is not removed");
+        }
+        if let Some(uid) = self.uid {
+            self.block.taken.borrow_mut().retain(|taken| *taken != uid);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_executor_has_a_user_of_its_own_until_it_is_gone() {
+        let block = CellBlock::new(Cells { uids: Some(70_000..=70_001), ..Cells::default() });
+        let (first, second) = (block.take().unwrap(), block.take().unwrap());
+        assert_eq!((first.uid, second.uid), (Some(70_000), Some(70_001)));
+        assert!(block.take().is_err(), "there is no third");
+        drop(first);
+        assert_eq!(block.take().unwrap().uid, Some(70_000));
+    }
+
+    #[test]
+    fn a_cgroup_that_cannot_be_made_is_told_and_takes_nothing() {
+        let cgroup = PathBuf::from("/proc/there is no such cgroup");
+        let cells = Cells { cgroup: Some(cgroup), uids: Some(7..=7), ..Cells::default() };
+        let block = CellBlock::new(cells);
+        for _ in 0..2 {
+            let Err(error) = block.take() else { panic!("made") };
+            assert!(error.to_string().contains("no such cgroup"), "{error}");
+        }
+    }
+}
