@@ -323,5 +323,54 @@ def torch_forked():
     return os.read(reader, 100).decode() + "; " + numbers(torch.ones(5, device="cuda").sum())
 
 
+@workload
+def cupy_prints():
+    """What a kernel prints, between what the host does."""
+    import cupy
+    kernel = cupy.RawKernel(r'''
+        #include <cstdio>
+        extern "C" __global__ void says(int n) { if (threadIdx.x < 2) printf("thread %d says %d\\n", threadIdx.x, n); }
+    ''', "says")
+    for n in range(3):
+        kernel((1,), (32,), (n,))
+        cupy.cuda.runtime.deviceSynchronize()
+    return "said"
+
+
+@workload
+def torch_assertion():
+    """An index out of range: NVIDIA's words on the assertion, and PyTorch's error."""
+    import subprocess
+    program = """
+import torch
+try:
+    torch.zeros(3, device="cuda")[torch.tensor([5], device="cuda")]
+    torch.cuda.synchronize()
+except Exception as error:
+    print(str(error).splitlines()[0])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    words = [line for line in done.stderr.splitlines() if "Assertion" in line]
+    return "; ".join(words + done.stdout.splitlines())
+
+
+@workload
+def torch_threads_end():
+    """Backward passes in threads that end: what they kept for the device goes with them."""
+    import threading
+    import torch
+    sums = []
+
+    def work(number):
+        x = torch.arange(256, device="cuda", dtype=torch.float32).reshape(16, 16).requires_grad_()
+        ((x @ x) * number).sum().backward()
+        sums.append(x.grad.sum().item())
+    for number in range(4):
+        thread = threading.Thread(target=work, args=(number,))
+        thread.start()
+        thread.join()
+    return numbers(*sums)
+
+
 if __name__ == "__main__":
     sys.exit(main(WORKLOADS, sys.argv[1:]))
