@@ -60,6 +60,8 @@ struct Request {
     nativeAttribute @37 :NativeAttribute;
     nativeNames @40 :Name;            # The names of an image's entries: answered with `names`, or `limitReached` where they are many.
     askDriver @39 :AskDriver;         # Answered with `words`.
+    importArena @42 :Range;           # One descriptor: memory of another session's, as that session's executor exported it. Nobody
+                                      # scrubs it here, or cuts or swaps it. Answered as `mapArena`.
     takenMemory @41 :Void;            # What each process has taken of the device, by NVIDIA's word: answered with `words`, a process's
                                       # number and bytes in turns. None where nobody tells.
     nativeVariable @38 :Native;       # Answered with `variable`: records name it as a buffer from then on.

@@ -8,7 +8,7 @@ use bulkhead_schema::{
     executor_capnp::{binding, name, range, request, span},
 };
 
-use crate::job::{Ask, Change, Old, PATIENCE, Reserved, Span, Then, Work};
+use crate::job::{Ask, Change, Old, PATIENCE, Reserved, Span, Then, Whose, Work};
 
 /// What a handle is to mean, as the kernel says it.
 pub(crate) enum Meant {
@@ -114,7 +114,11 @@ pub(crate) fn request(request: request::Reader<'_>, descriptor: Option<OwnedFd>)
         }
         request::AdoptArena(range) => {
             let (session, span) = of_range(range?);
-            of(session, Ask::Change(Change::Adopt { span, descriptor: descriptor()? }))
+            of(session, Ask::Change(Change::Adopt { span, descriptor: descriptor()?, whose: Whose::Own }))
+        }
+        request::ImportArena(range) => {
+            let (session, span) = of_range(range?);
+            of(session, Ask::Change(Change::Adopt { span, descriptor: descriptor()?, whose: Whose::Theirs }))
         }
         request::Share(share) => {
             let share = share?;

@@ -36,10 +36,19 @@ pub(crate) enum Change {
     Unmap(Span),
     Share { at: u64, mapping: Mapping },
     Split { arena: Span, at: u64, old: Old },
-    Adopt { span: Span, descriptor: OwnedFd },
+    Adopt { span: Span, descriptor: OwnedFd, whose: Whose },
     MapHost { span: Span, handle: Handle, descriptor: OwnedFd },
     SwapOut { arenas: Vec<Span>, copy: bool, patience: Duration },
     SwapIn { arenas: Vec<Span>, then: Then },
+}
+
+/// Whose memory it is that another executor has made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// The session's: it follows, or goes on here.
+    Own,
+    /// Another session's, which lives there.
+    Theirs,
 }
 
 /// What becomes of memory that is split into new pieces.

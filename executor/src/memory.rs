@@ -22,7 +22,7 @@ use bulkhead_mm::{ARENA_GRANULE_BYTES, PAGE_BYTES, Range, SINK_BYTES, Slot, gran
 
 use crate::{
     flag::{Flag, Flags, Says},
-    job::Old,
+    job::{Old, Whose},
     physical::Physical,
     piece::{Mapping, Pieces},
     workbench::{self, Workbench},
@@ -273,10 +273,16 @@ impl SlotMemory {
         })
     }
 
-    /// Puts memory of another process's to where that has it.
-    pub(crate) fn adopt(&mut self, at: u64, bytes: u64, descriptor: OwnedFd) -> Result<(), Error> {
+    /// Puts memory of another process's to this place.
+    pub(crate) fn adopt(
+        &mut self,
+        at: u64,
+        bytes: u64,
+        descriptor: OwnedFd,
+        whose: Whose,
+    ) -> Result<(), Error> {
         self.check_free(at, bytes)?;
-        let mapping = Mapping::import(&self.means.physical, descriptor, bytes)?;
+        let mapping = Mapping::import(&self.means.physical, descriptor, bytes, whose)?;
         self.put(at, mapping)
     }
 

@@ -12,7 +12,7 @@ use std::{
 use bulkhead_gpu::{Error, MemoryId};
 use parking_lot::Mutex;
 
-use crate::physical::Physical;
+use crate::{job::Whose, physical::Physical};
 
 /// Physical memory of this executor's: given back with the last that knows it.
 pub(crate) struct Piece {
@@ -21,6 +21,7 @@ pub(crate) struct Piece {
     bytes: u64,
     /// How often it is mapped in slots, or about to be. 0: nobody may map it any more.
     mappings: AtomicU32,
+    whose: Whose,
 }
 
 impl Drop for Piece {
@@ -36,19 +37,24 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    fn first(physical: &Physical, id: MemoryId, bytes: u64) -> Self {
-        let piece = Piece { physical: physical.clone(), id, bytes, mappings: AtomicU32::new(1) };
+    fn first(physical: &Physical, id: MemoryId, bytes: u64, whose: Whose) -> Self {
+        let piece = Piece { physical: physical.clone(), id, bytes, mappings: AtomicU32::new(1), whose };
         Self { piece: Arc::new(piece), left: false }
     }
 
     /// New memory. What it holds is undefined.
     pub(crate) fn create(physical: &Physical, bytes: u64) -> Result<Self, Error> {
-        Ok(Self::first(physical, physical.create(bytes)?, bytes))
+        Ok(Self::first(physical, physical.create(bytes)?, bytes, Whose::Own))
     }
 
     /// Memory of another process's.
-    pub(crate) fn import(physical: &Physical, descriptor: OwnedFd, bytes: u64) -> Result<Self, Error> {
-        Ok(Self::first(physical, physical.import(descriptor, bytes)?, bytes))
+    pub(crate) fn import(
+        physical: &Physical,
+        descriptor: OwnedFd,
+        bytes: u64,
+        whose: Whose,
+    ) -> Result<Self, Error> {
+        Ok(Self::first(physical, physical.import(descriptor, bytes)?, bytes, whose))
     }
 
     pub(crate) fn id(&self) -> MemoryId {
@@ -61,12 +67,14 @@ impl Mapping {
 
     /// Whether the memory is mapped elsewhere too.
     pub(crate) fn is_shared(&self) -> bool {
-        self.piece.mappings.load(Ordering::Acquire) > 1
+        self.piece.whose == Whose::Theirs || self.piece.mappings.load(Ordering::Acquire) > 1
     }
 
     /// Says that it is about to be unmapped. Answers whether it was the last: then nobody else has the memory.
     pub(crate) fn leave(&mut self) -> bool {
-        !std::mem::replace(&mut self.left, true) && self.piece.mappings.fetch_sub(1, Ordering::AcqRel) == 1
+        let was_last = !std::mem::replace(&mut self.left, true)
+            && self.piece.mappings.fetch_sub(1, Ordering::AcqRel) == 1;
+        was_last && self.piece.whose == Whose::Own
     }
 }
 

@@ -30,7 +30,8 @@ serve() { # OPTION...
 isolated() { timeout 100 "$bulkhead" run --domain isolated -- "$@"; }
 # Machine code alone, so that the driver has to print.
 for name in prints takes; do
-    "$nvcc" -cudart shared -gencode arch=compute_90,code=sm_90 -o "$work/$name" "$here/isolation/$name.cu" || exit 1
+    # An array of 3 GiB has a shadow on the host.
+    "$nvcc" -cudart shared -Xcompiler -mcmodel=large -gencode arch=compute_90,code=sm_90 -o "$work/$name" "$here/isolation/$name.cu" || exit 1
 done
 
 serve
@@ -60,6 +61,16 @@ print(max(find(json.load(sys.stdin)), default=0) >> 20)')
 wait $program
 [ "$charged" -ge 3584 ] && grep -q right "$work/ours"
 check "arrays of an image are charged" $? "$charged MiB are, of which 3,072 are arrays; $(tail -n 1 "$work/ours")"
+
+if command -v nvidia-smi > /dev/null && python3 -c 'import torch' 2> /dev/null; then
+    PAUSE=5 BITS=28 isolated python3 "$here/../torch/shared.py" > "$work/ours" 2> "$work/err" &
+    program=$!
+    sleep 9
+    echo "NVML, of two processes that share 1 GiB: $(nvidia-smi --query-compute-apps=pid,used_memory --format=csv,noheader | tr '\n' ';')"
+    "$bulkhead" status | grep -i "python\|process"
+    wait $program
+    check "processes share tensors" $? "$(tr '\n' ' ' < "$work/ours") $(grep '^bulkhead' "$work/err" | head -n 2 | cut -c1-200)"
+fi
 
 serve --session-limit device_bytes=2GiB
 isolated "$work/takes" 12 > "$work/ours" 2> "$work/err"

@@ -7,7 +7,9 @@
 
 use std::time::Instant;
 
-use bulkhead_client::{Access, Domain, ErrorCode, Options, Parameters, Session, Terms, Uses};
+use bulkhead_client::{
+    Access, Domain, ErrorCode, Moment, Options, Parameters, Pattern, Session, Stream, Terms, Uses,
+};
 use bulkhead_tests::{
     kernel::Kernel,
     neighbour::Neighbour,
@@ -164,6 +166,69 @@ fn limits_of_executors_that_cannot_work_are_refused_at_the_start() {
 }
 
 #[test]
+fn isolated_sessions_share_memory_for_reading_and_writing() {
+    let kernel = Kernel::start();
+    let before = kernel.status();
+    let (owner, taker) = (Tenant::over(isolated(&kernel, "owner")), Tenant::over(isolated(&kernel, "taker")));
+    let arena = owner.arena(4 * PAGE_BYTES, 3);
+    // A part: the rest stays the owner's.
+    let share = arena.share(PAGE_BYTES, 2 * PAGE_BYTES, Access::ReadWrite).unwrap();
+    let mapped = taker.session.accept(&taker.restore(share.token(Uses::One).unwrap())).unwrap();
+    assert_eq!(mapped.bytes(), 2 * PAGE_BYTES);
+    assert_eq!(taker.loads(mapped.address() + 2 * PAGE_BYTES - 4), 3);
+    taker.stores(mapped.address() + 8, 4);
+    taker.fill(mapped.range(12, 4), 5);
+    owner.stores(arena.address() + PAGE_BYTES + 16, 6);
+    for (tenant, range) in [(&owner, arena.range(PAGE_BYTES, 20)), (&taker, mapped.range(0, 20))] {
+        assert_eq!(tenant.words(range), [3, 3, 4, 5, 6]);
+    }
+    // What is read only would be read only by the word of the other's executor.
+    let view = arena.share(3 * PAGE_BYTES, PAGE_BYTES, Access::Read).unwrap();
+    let error = taker.session.accept(&taker.restore(view.token(Uses::One).unwrap())).err().unwrap();
+    assert_eq!(error.code, ErrorCode::NotSupported, "{error}");
+    // Unmapped, it is as it was; taken back, it is out of reach.
+    drop(mapped);
+    assert_eq!(owner.words(arena.range(PAGE_BYTES, 20)), [3, 3, 4, 5, 6], "nothing of it is scrubbed");
+    let again = arena.share(PAGE_BYTES, 2 * PAGE_BYTES, Access::ReadWrite).unwrap();
+    let mapped = taker.session.accept(&taker.restore(again.token(Uses::One).unwrap())).unwrap();
+    let address = mapped.address();
+    assert_eq!(taker.loads(address + 8), 4);
+    let revocation = again.revoke().unwrap();
+    revocation.wait(Moment::Quiescent, PATIENCE).unwrap();
+    let filled = taker.session.fill(Stream::DEFAULT, mapped.all(), Pattern::Bits32(9));
+    assert!(filled.and_then(|fence| taker.session.wait(fence)).is_err());
+    drop(revocation);
+    assert_eq!(owner.words(arena.range(PAGE_BYTES, 20)), [3, 3, 4, 5, 6]);
+    drop((share, view, again, mapped, arena, owner, taker));
+    let after = kernel.without(&["owner", "taker"]);
+    assert_eq!(after.charged_bytes, before.charged_bytes);
+}
+
+#[test]
+fn an_isolated_session_outlives_whoever_shared_memory_with_it_and_whoever_it_shared_with() {
+    let kernel = Kernel::start();
+    for dies in ["owner", "taker"] {
+        let (owner, taker) =
+            (Tenant::over(isolated(&kernel, "owner")), Tenant::over(isolated(&kernel, "taker")));
+        let (arena, own) = (owner.arena(PAGE_BYTES, 3), taker.arena(PAGE_BYTES, 7));
+        let share = arena.share(0, PAGE_BYTES, Access::ReadWrite).unwrap();
+        let mapped = taker.session.accept(&taker.restore(share.token(Uses::One).unwrap())).unwrap();
+        assert_eq!(taker.loads(mapped.address()), 3);
+        process::kill(executor_of(&kernel, dies));
+        let (left, kept, value) = match dies {
+            "owner" => (&taker, &own, 7),
+            _ => (&owner, &arena, 3),
+        };
+        kernel.without(&[dies]);
+        assert_eq!(left.loads(kept.address()), value, "after the end of {dies}");
+        let fresh = left.arena(PAGE_BYTES, 11);
+        assert_eq!(left.loads(fresh.address()), 11);
+        drop((share, mapped, arena, own, fresh, owner, taker));
+        kernel.without(&["owner", "taker"]).check_ledgers();
+    }
+}
+
+#[test]
 fn nothing_is_shared_between_an_isolated_session_and_another() {
     let kernel = Kernel::start();
     let (owner, other) = (Tenant::over(isolated(&kernel, "owner")), Tenant::new(&kernel, "other"));
@@ -178,7 +243,7 @@ fn nothing_is_shared_between_an_isolated_session_and_another() {
 #[test]
 fn programs_run_isolated_as_they_do_guarded() {
     let kernel = Kernel::start();
-    for name in ["vecadd", "reduction", "streams", "graphs", "device_variable"] {
+    for name in ["vecadd", "reduction", "streams", "graphs", "device_variable", "shared_events"] {
         let mut run = kernel.run_command(&program(name));
         run.env("BULKHEAD_DOMAIN", "isolated");
         let done = process::run(&mut run, PATIENCE);

@@ -328,7 +328,6 @@ def cupy_prints():
     """What a kernel prints, between what the host does."""
     import cupy
     kernel = cupy.RawKernel(r'''
-        #include <cstdio>
         extern "C" __global__ void says(int n) { if (threadIdx.x < 2) printf("thread %d says %d\\n", threadIdx.x, n); }
     ''', "says")
     for n in range(3):
@@ -352,6 +351,17 @@ except Exception as error:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     words = [line for line in done.stderr.splitlines() if "Assertion" in line]
     return "; ".join(words + done.stdout.splitlines())
+
+
+@workload
+def torch_shared_tensors():
+    """Tensors of the device that two processes share (`tests/torch/shared.py`)."""
+    import subprocess
+    import torch  # noqa: F401
+    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "shared.py")
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=120)
+    sys.stderr.write(done.stderr)
+    return "; ".join(done.stdout.splitlines())
 
 
 @workload

@@ -205,7 +205,7 @@ impl Control {
                 }
                 split
             }
-            Change::Adopt { span, descriptor } => memory.adopt(span.at, span.bytes, descriptor),
+            Change::Adopt { span, descriptor, whose } => memory.adopt(span.at, span.bytes, descriptor, whose),
             Change::SwapOut { arenas, copy: false, .. } => {
                 memory.check_swap(&arenas)?;
                 memory.forget(&arenas)?;

@@ -13,6 +13,7 @@ use tokio::{sync::watch, time::Instant};
 use super::{Bound, Session, asks::write_range, reserved::Where};
 use crate::{
     books::{Memory, Part, Thing, What},
+    executor::{Answer, no_descriptors},
     held::{Facet, Held},
     refusal::internal,
 };
@@ -177,7 +178,7 @@ impl Session {
             lender.may_move().await;
         }
         self.may_move().await;
-        let lender = self.lender(given, &thing, view, place)?;
+        let lender = self.lender(given, &thing, (view, access), place)?;
         lender.be_resident_for_another().await?;
         let _lent = lender.change()?;
         // The child is there first: whatever is revoked from here on revokes it too.
@@ -217,7 +218,13 @@ impl Session {
     }
 
     /// Whose memory it is, where it can be mapped here.
-    fn lender(&self, given: &Session, thing: &Thing, view: View, place: Where) -> Result<Rc<Session>, Error> {
+    fn lender(
+        &self,
+        given: &Session,
+        thing: &Thing,
+        (view, access): (View, Access),
+        place: Where,
+    ) -> Result<Rc<Session>, Error> {
         let unsupported =
             |message: &str, remedy: &str| Err(Error::new(ErrorCode::NotSupported, message).remedy(remedy));
         let What::Memory(memory) = &thing.what else {
@@ -246,7 +253,16 @@ impl Session {
             return Err(Error::new(ErrorCode::InvalidArgument, "the session has this memory mapped already")
                 .remedy("use it as it is"));
         }
-        if !Rc::ptr_eq(&lender.incarnation(), &self.incarnation()) {
+        let is_here = Rc::ptr_eq(&lender.incarnation(), &self.incarnation());
+        let both_alone = self.device.is_isolated() && lender.device.is_isolated();
+        if !is_here && both_alone && access == Access::Read {
+            // Whoever has the descriptor may write.
+            return unsupported(
+                "an isolated session cannot be kept from writing to what it maps",
+                "share a copy, or share it for reading and writing",
+            );
+        }
+        if !is_here && !both_alone {
             return Err(Error::new(ErrorCode::NotPermitted, "the memory lies with another executor")
                 .remedy("open a new session"));
         }
@@ -263,6 +279,24 @@ impl Session {
             return Err(internal("memory is not where it should be"));
         }
         Ok(lender)
+    }
+
+    /// Has its executor map what another isolated session's executor has made. Whatever that passes, nobody but this session maps
+    /// it.
+    async fn import(&self, lender: &Session, from: Range, to: Range) -> Result<Answer, Error> {
+        let exported = lender.ask_alone(Vec::new(), |request| {
+            write_range(request.init_export_arena(), lender.id, from);
+        });
+        let descriptor = match exported.await? {
+            Answer::Exported(Some(descriptor)) => descriptor,
+            Answer::Exported(None) => return Err(no_descriptors()),
+            other => return Err(lender.nonsense(&other)),
+        };
+        self.note_asked();
+        let imported = self.link().call_with_passed(self.id, descriptor, |request| {
+            write_range(request.init_import_arena(), self.id, to);
+        });
+        imported.await
     }
 
     /// Has every piece mapped; pieces that reach further are cut first. Others wait for the cuts and not for the mapping,
@@ -295,12 +329,17 @@ impl Session {
             held.look()?;
             let from = piece.at(start).ok_or_else(nowhere)?;
             let to = mapping.place(piece).ok_or_else(nowhere)?;
-            let shared = self.ask(Vec::new(), |request| {
-                let mut share = request.init_share();
-                write_range(share.reborrow().init_from(), lender.id, from);
-                write_range(share.init_to(), self.id, to);
-            });
-            self.done(&shared.await?)?;
+            let shared = if Rc::ptr_eq(&lender.incarnation(), &self.incarnation()) {
+                let shared = self.ask(Vec::new(), |request| {
+                    let mut share = request.init_share();
+                    write_range(share.reborrow().init_from(), lender.id, from);
+                    write_range(share.init_to(), self.id, to);
+                });
+                shared.await?
+            } else {
+                self.import(lender, from, to).await?
+            };
+            self.done(&shared)?;
             mapping.parts.borrow_mut().push(piece);
             sharing.pieces.remove(0);
         }
