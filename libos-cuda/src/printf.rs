@@ -107,6 +107,7 @@ fn drain(driver: &Driver, ring: DeviceRange) {
         }
         at += length;
     }
+    Print::flush();
 }
 
 /// The string at an address of the device's memory; what is there up to its NUL.

@@ -65,9 +65,9 @@ check "arrays of an image are charged" $? "$charged MiB are, of which 3,072 are 
 if command -v nvidia-smi > /dev/null && python3 -c 'import torch' 2> /dev/null; then
     PAUSE=5 BITS=28 isolated python3 "$here/../torch/shared.py" > "$work/ours" 2> "$work/err" &
     program=$!
-    sleep 9
+    sleep 11
     echo "NVML, of two processes that share 1 GiB: $(nvidia-smi --query-compute-apps=pid,used_memory --format=csv,noheader | tr '\n' ';')"
-    "$bulkhead" status | grep -i "python\|process"
+    "$bulkhead" status | tail -n 3
     wait $program
     check "processes share tensors" $? "$(tr '\n' ' ' < "$work/ours") $(grep '^bulkhead' "$work/err" | head -n 2 | cut -c1-200)"
 fi

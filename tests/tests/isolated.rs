@@ -100,6 +100,18 @@ fn a_kernel_without_end_is_gone_with_its_isolated_session() {
     neighbour.work();
 }
 
+#[test]
+fn what_an_executor_has_written_is_asked_for_while_the_session_lives_and_after() {
+    let kernel = Kernel::start();
+    let (alone, guarded) = (isolated(&kernel, "alone"), Tenant::new(&kernel, "guarded"));
+    // The software GPU's writes nothing.
+    assert_eq!(alone.output().unwrap(), (Vec::new(), Vec::new()));
+    assert_eq!(guarded.session.output().unwrap(), (Vec::new(), Vec::new()));
+    process::kill(executor_of(&kernel, "alone"));
+    until("the session is told", || alone.status().is_err());
+    assert_eq!(alone.output().unwrap(), (Vec::new(), Vec::new()));
+}
+
 /// Whether any user can run the program under test.
 fn is_for_everybody(path: &std::path::Path) -> bool {
     use std::os::unix::fs::PermissionsExt as _;

@@ -110,6 +110,16 @@ impl Table {
         }
     }
 
+    /// All handles that are in the table, one after the other.
+    pub(crate) fn pins(&self) -> impl Iterator<Item = Pin<'_>> {
+        let used = self.free.lock().untouched;
+        let pin = |(index, slot): (usize, &Slot)| {
+            let generation = slot.state.load(Ordering::Relaxed) >> 32;
+            self.pin(generation << 32 | index as u64)
+        };
+        self.slots.iter().take(used).enumerate().filter_map(pin)
+    }
+
     /// Takes a handle out of the table, once the calls that have it pinned have returned.
     pub(crate) fn remove(&self, id: u64) -> Option<u64> {
         let slot = self.slot(id)?;
@@ -152,6 +162,17 @@ mod tests {
         assert_eq!(table.remove(id), Some(77));
         assert!(table.pin(id).is_none());
         assert_eq!(table.remove(id), None);
+    }
+
+    #[test]
+    fn all_that_is_in_the_table_is_found_and_nothing_else() {
+        let table = Table::new(8);
+        let ids: Vec<_> = (10..14).map(|handle| table.insert(handle, 0).unwrap()).collect();
+        table.remove(ids[1]).unwrap();
+        let handles = |table: &Table| table.pins().map(|pin| pin.handle()).collect::<Vec<_>>();
+        assert_eq!(handles(&table), [10, 12, 13]);
+        table.insert(99, 0).unwrap();
+        assert_eq!(handles(&table), [10, 99, 12, 13]);
     }
 
     #[test]

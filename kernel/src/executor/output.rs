@@ -28,8 +28,11 @@ use crate::principals::Lines;
 const READ_BYTES: usize = 16 << 10;
 /// A line of the log; what is longer counts as several.
 const LINE_BYTES_MAX: usize = 8 << 10;
-/// How long nothing is read once something was dropped.
+/// How long whoever fetches may take before something is dropped.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// From then on, how long nothing is read after so many pieces were dropped.
 const PAUSE: Duration = Duration::from_millis(10);
+const DROPPED_AT_A_TIME: usize = 16;
 
 /// What is kept of an executor's output at most, with what is kept of lines.
 pub(crate) const OUTPUT_KEPT_BYTES: u64 = (2 * OUTPUT_BYTES_MAX + LINE_BYTES_MAX + READ_BYTES) as u64;
@@ -78,12 +81,20 @@ impl Kept {
         OUTPUT_BYTES_MAX.saturating_sub(self.bytes.borrow().len())
     }
 
-    /// Reads what is there, as much as there is room for, or one piece where what is read is dropped. Whether more may come.
-    fn read(&self, drops: bool) -> bool {
+    /// Reads what is there, as much as there is room for, or some pieces where what is read is dropped. Whether more may come.
+    ///
+    /// `now` asks the system, also where tokio has not heard yet that there is something.
+    fn read(&self, drops: bool, now: bool) -> bool {
         let Some(pipe) = &self.pipe else { return false };
         let mut buffer = [0; READ_BYTES];
-        while drops || self.room() >= READ_BYTES {
-            match pipe.try_read(&mut buffer) {
+        let mut dropped = 0;
+        while self.room() >= READ_BYTES || (drops && dropped < DROPPED_AT_A_TIME) {
+            dropped += usize::from(self.room() < READ_BYTES);
+            let read = match now {
+                true => rustix::io::read(pipe, &mut buffer).map_err(io::Error::from),
+                false => pipe.try_read(&mut buffer),
+            };
+            match read {
                 Ok(0) => {
                     self.end_line();
                     return false;
@@ -91,9 +102,6 @@ impl Kept {
                 Ok(bytes) => self.add(buffer.get(..bytes).unwrap_or_default()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
                 Err(_) => return false,
-            }
-            if drops {
-                return true;
             }
         }
         true
@@ -141,15 +149,16 @@ impl Kept {
     /// Reads all that comes; ends with the executor.
     async fn relay(self: Rc<Self>, come: Rc<Notify>) {
         let Some(pipe) = &self.pipe else { return };
+        let mut patience = PATIENCE;
         while pipe.readable().await.is_ok() {
-            let is_full = self.room() < READ_BYTES;
-            if is_full {
-                tokio::select! {
-                    () = self.fetched.notified() => {}
-                    () = tokio::time::sleep(PAUSE) => {}
+            let fetched = async {
+                while self.room() < READ_BYTES {
+                    self.fetched.notified().await;
                 }
-            }
-            if !self.read(self.room() < READ_BYTES) {
+            };
+            let drops = tokio::time::timeout(patience, fetched).await.is_err();
+            patience = if drops { PAUSE } else { PATIENCE };
+            if !self.read(drops, false) {
                 break;
             }
             come.notify_waiters();
@@ -159,7 +168,7 @@ impl Kept {
     }
 
     fn take(&self) -> Vec<u8> {
-        self.read(false);
+        self.read(false, true);
         self.fetched.notify_one();
         self.bytes.take()
     }
@@ -256,6 +265,20 @@ mod tests {
     }
 
     #[test]
+    fn what_was_written_before_somebody_asks_is_there_when_they_do() {
+        run(async {
+            let (reader, mut writer) = io::pipe().unwrap();
+            let kept = Kept::new(Some(reader.into()), false, 1);
+            for turn in 0..100 {
+                let text = format!("turn {turn}");
+                io::Write::write_all(&mut writer, text.as_bytes()).unwrap();
+                // Nothing here lets tokio look.
+                assert_eq!(kept.take(), text.as_bytes());
+            }
+        });
+    }
+
+    #[test]
     fn whoever_goes_on_fetching_gets_all() {
         run(async {
             let mut child = Command::new("sh")
@@ -266,6 +289,8 @@ mod tests {
             let output = Output::begin(child.stdout.take(), None, 1);
             let mut bytes = 0;
             while bytes < 3_000_000 {
+                // Not at once, as over a socket.
+                tokio::time::sleep(Duration::from_millis(20)).await;
                 let full = tokio::time::timeout(Duration::from_secs(20), output.full());
                 tokio::select! {
                     result = full => result.unwrap(),

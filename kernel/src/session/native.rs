@@ -136,12 +136,17 @@ impl Session {
         let Some(output) = self.device.output() else { return Written::default() };
         if self.live().is_ok() && self.runs_machine_code() {
             let asked = self.ask(Vec::new(), |request| {
-                request.init_ask_driver().set_question(Question::Output);
+                let mut ask = request.init_ask_driver();
+                // Of no entry, and of this session.
+                self.write_name(ask.reborrow().init_entry(), Handle { slot: 0, generation: 0 });
+                ask.set_question(Question::Output);
             });
             // An executor that writes more than is kept waits until that is fetched; one that is lost has written what it has.
             tokio::select! {
                 biased;
-                answered = asked => drop(answered),
+                answered = asked => if let Err(error) = answered {
+                    tracing::debug!(session = self.id, %error, "an executor does not write out what kernels have printed");
+                },
                 () = output.full() => {}
             }
         }

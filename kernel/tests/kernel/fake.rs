@@ -673,6 +673,7 @@ impl Fake {
             }
             // The kernel of the tests starts no executors, and so has no isolated session.
             Which::LoadNative(_)
+            | Which::ImportArena(_)
             | Which::NativeEntry(_)
             | Which::NativeAttribute(_)
             | Which::NativeVariable(_)

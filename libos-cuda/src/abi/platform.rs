@@ -13,6 +13,9 @@ unsafe extern "C" {
     fn backtrace(frames: *mut *mut c_void, room: c_int) -> c_int;
     fn dladdr(address: *const c_void, found: *mut Found) -> c_int;
     fn printf(format: *const c_char, ...) -> c_int;
+    fn fflush(stream: *mut c_void) -> c_int;
+    #[link_name = "stdout"]
+    static STDOUT: *mut c_void;
 }
 
 /// `Dl_info`.
@@ -81,6 +84,12 @@ impl Print {
     pub(crate) fn text(text: &CStr) {
         // SAFETY: the format takes one string, which is one; both live during the call.
         unsafe { printf(c"%s".as_ptr(), text.as_ptr()) };
+    }
+
+    /// Empties the buffer, as NVIDIA's driver does: what the program writes past C's library comes after.
+    pub(crate) fn flush() {
+        // SAFETY: the C library's own stream, which the call locks; a program that replaces the variable gives it another.
+        unsafe { fflush(STDOUT) };
     }
 
     /// Prints an integer by one of the letters `diouxXc`. `field` is flags, width and precision.

@@ -14,9 +14,7 @@ use crate::device::Domain;
 use crate::driver::{Driver, opened};
 
 /// What an image's machine code calls where it prints.
-const CALLED: &[u8] = b"\0vprintf\0";
-/// The same in PTX.
-const CALLED_IN_PTX: &[u8] = b"vprintf";
+const CALLED: &[u8] = b"vprintf";
 /// As much of an image's machine code is looked at: the names that it uses come first.
 const LOOKED_AT: usize = 1 << 20;
 
@@ -30,7 +28,7 @@ fn has(bytes: &[u8], word: &[u8]) -> bool {
 /// Whether an image, or what the driver takes of it on such a device, may print. What cannot be read does not load either.
 pub(super) fn may_print(content: &[u8], architecture: u32) -> bool {
     match Image::read(content) {
-        Ok(Image::Ptx(text)) => has(text, CALLED_IN_PTX),
+        Ok(Image::Ptx(text)) => has(text, CALLED),
         Ok(Image::Cubin { .. }) => has(content.get(..LOOKED_AT).unwrap_or(content), CALLED),
         Ok(Image::Containers(entries)) => {
             let runs_here =
@@ -42,7 +40,7 @@ pub(super) fn may_print(content: &[u8], architecture: u32) -> bool {
             }
             // The driver compiles PTX where there is nothing else.
             let ptx = entries.iter().filter(|entry| entry.kind == Kind::Ptx);
-            ptx.filter_map(|entry| entry.beginning(LOOKED_AT).ok()).any(|text| has(&text, CALLED_IN_PTX))
+            ptx.filter_map(|entry| entry.beginning(LOOKED_AT).ok()).any(|text| has(&text, CALLED))
         }
         Err(_) => false,
     }
@@ -62,6 +60,9 @@ fn fetch(driver: &Driver) {
         if let Ok(text) = CString::new(text) {
             Print::text(&text);
         }
+    }
+    if !out.is_empty() {
+        Print::flush();
     }
     // Nobody to tell when stderr is closed.
     std::io::stderr().write_all(&err).unwrap_or_default();
@@ -94,7 +95,7 @@ mod tests {
         assert!(!may_print(b".version 9.0\n.target sm_90\n.visible .entry k\n\0", 90));
         let elf = |names: &[u8]| [b"\x7fELF\x02\x01".as_slice(), &[0; 58], names].concat();
         assert!(may_print(&elf(b"\0kernel\0vprintf\0"), 90));
-        assert!(!may_print(&elf(b"\0kernel\0not_vprintf\0"), 90));
+        assert!(!may_print(&elf(b"\0kernel\0printf\0"), 90));
         assert!(!may_print(b"nothing", 90));
     }
 }
