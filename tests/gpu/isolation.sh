@@ -34,14 +34,18 @@ for name in prints takes; do
     "$nvcc" -cudart shared -Xcompiler -mcmodel=large -gencode arch=compute_90,code=sm_90 -o "$work/$name" "$here/isolation/$name.cu" || exit 1
 done
 
+# Blocks of one kernel print in any order; what comes before those of many blocks, and last, does not.
+same() { # FILE FILE
+    cmp -s <(head -n 9 "$1") <(head -n 9 "$2") && cmp -s <(tail -n 1 "$1") <(tail -n 1 "$2") && cmp -s <(sort "$1") <(sort "$2")
+}
 serve
 "$work/prints" > "$work/native"
 isolated "$work/prints" > "$work/ours" 2> "$work/err"
-cmp -s "$work/native" "$work/ours"
+same "$work/native" "$work/ours"
 check "what kernels print comes where it does natively" $? "$(wc -l < "$work/ours") of $(wc -l < "$work/native") lines"
 "$work/prints" fails > "$work/native" 2> "$work/native.err"
 isolated "$work/prints" fails > "$work/ours" 2> "$work/err"
-cmp -s "$work/native" "$work/ours"
+same "$work/native" "$work/ours"
 check "the same where an assertion fails then" $? "$(wc -l < "$work/ours") of $(wc -l < "$work/native") lines"
 [ "$(grep Assertion "$work/native.err" | sort)" = "$(grep Assertion "$work/err" | sort)" ] && grep -q Assertion "$work/err"
 check "NVIDIA's words on it reach the program" $? "$(grep -c Assertion "$work/err") lines; $(grep '^bulkhead' "$work/err" | head -n 1 | cut -c1-100)"

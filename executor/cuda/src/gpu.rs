@@ -81,18 +81,23 @@ impl Cuda {
         pin(&self.streams, stream.0, "stream")
     }
 
-    /// Has the driver print what kernels have printed. It does so where somebody asks it for a stream whose kernels have passed,
-    /// and completion values that the host sees are written a moment before a stream is said to be done.
+    /// Has the driver print what kernels have printed. It does so where somebody synchronizes with a stream whose kernels have
+    /// passed; a query that finds a stream done may or may not bring it about (measured, driver 580). Completion values that the
+    /// host sees are written a moment before the stream is done.
     fn write_output(&self) -> Result<(), Error> {
         let patience = Instant::now() + OUTPUT_PATIENCE;
         for stream in self.streams.pins() {
-            loop {
-                match self.driver.stream_query(stream_of(&stream)) {
+            let stream = stream_of(&stream);
+            let is_done = loop {
+                match self.driver.stream_query(stream) {
                     Err(Code::NOT_READY) if Instant::now() < patience => std::hint::spin_loop(),
                     // Its kernels run on: what they print comes later.
-                    Err(Code::NOT_READY) => break,
-                    done => break self.settle("cuStreamQuery", done)?,
+                    Err(Code::NOT_READY) => break false,
+                    done => break self.settle("cuStreamQuery", done).map(|()| true)?,
                 }
+            };
+            if is_done {
+                self.settle("cuStreamSynchronize", self.driver.stream_synchronize(stream))?;
             }
         }
         self.driver.flush_output();
