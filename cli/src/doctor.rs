@@ -1,5 +1,6 @@
 //! `bulkhead doctor`: what was found, what is missing, how to get it.
 
+mod bounds;
 mod confinement;
 
 use std::{os::unix::net::UnixStream, path::Path, process::ExitCode};

@@ -130,6 +130,8 @@ fn doctor_tells_what_is_there_and_how_to_get_what_is_missing() {
         "Landlock",
         "seccomp",
         "isolated: files",
+        "isolated: users",
+        "isolated: cgroups",
         "isolated: calls",
         "SO_PASSRIGHTS",
         "SO_PEERPIDFD",

@@ -154,6 +154,7 @@ fn tell(name: &str, came: Result<impl Display, String>) -> Result<(), Failure> {
 pub(super) fn checks() -> Vec<Check> {
     let mut checks = outcomes("--try-confinement", &TRIED);
     checks.extend(outcomes("--try-sandbox", &TRIED_OF_SANDBOX));
+    checks.extend(super::bounds::checks());
     checks.extend(sockets());
     checks
 }
