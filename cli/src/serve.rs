@@ -352,6 +352,9 @@ fn limits(arguments: &Arguments) -> Limits {
     }
 }
 
+/// Less than this, in bytes, is not enough for an executor's own threads.
+const EXECUTOR_MEMORY_MIN: u64 = 64 << 20;
+
 /// What bounds executors of isolated sessions. What cannot work is refused now, and not when the first session opens.
 fn cells(arguments: &Arguments) -> Result<Cells, Failure> {
     if arguments.executor_uids.is_some() && !rustix::process::geteuid().is_root() {
@@ -370,6 +373,11 @@ fn cells(arguments: &Arguments) -> Result<Cells, Failure> {
                 "--executor-cgroup: no controller {missing} for its children: {how}"
             )));
         }
+    }
+    if arguments.executor_memory < EXECUTOR_MEMORY_MIN {
+        return Err(Failure::new(
+            "--executor-memory: no executor starts with less than 64MiB, and a GPU's driver takes more",
+        ));
     }
     let pinned = amounts(&arguments.session_limit).get(Resource::HostBytes);
     Ok(Cells {

@@ -173,6 +173,7 @@ fn limits_of_executors_that_cannot_work_are_refused_at_the_start() {
         done.stderr
     };
     assert!(refused(&["--executor-cgroup", "/proc/self"]).contains("cgroup.subtree_control"));
+    assert!(refused(&["--executor-memory", "1MiB"]).contains("64MiB"));
     assert!(refused(&["--executor-uids", "0-7"]).contains("FIRST-LAST"));
     assert!(refused(&["--executor-uids", "9-7"]).contains("FIRST-LAST"));
 }

@@ -351,7 +351,7 @@ impl Device {
     /// Starts an executor process and learns what its device is.
     async fn launch(&self) -> Result<Started, Error> {
         let cannot = |error| unavailable(format!("no executor can be started: {error}"));
-        let cell = if self.is_isolated() { Some(self.cells.take().map_err(cannot)?) } else { None };
+        let cell = if self.is_isolated() { Some(self.cells.take().map_err(no_cell)?) } else { None };
         let (packets, mut child) = self.start(cell.as_ref()).map_err(cannot)?;
         self.starts.set(self.starts.get().saturating_add(1));
         let pid = child.as_ref().and_then(Child::id).unwrap_or(0);
@@ -500,6 +500,13 @@ fn backoff(failures: u32, second: Duration) -> Duration {
         0 | 1 => Duration::ZERO,
         more => (second / 10 * 2u32.saturating_pow(more - 2)).min(second * 10),
     }
+}
+
+/// No more isolated sessions: there is a device, which has no place for one.
+fn no_cell(error: io::Error) -> Error {
+    tracing::warn!(%error, "no executor can be started for an isolated session");
+    Error::new(ErrorCode::LimitReached, format!("no executor can be started: {error}"))
+        .remedy("try again when another isolated session has ended, or tell whoever runs `bulkhead serve`")
 }
 
 fn unavailable(message: impl Into<String>) -> Error {

@@ -263,8 +263,14 @@ impl Session {
             );
         }
         if !is_here && !both_alone {
-            return Err(Error::new(ErrorCode::NotPermitted, "the memory lies with another executor")
-                .remedy("open a new session"));
+            let remedy = if self.device.is_isolated() == lender.device.is_isolated() {
+                "open a new session"
+            } else {
+                "guarded and isolated sessions share no memory: run both programs with the same `--domain`"
+            };
+            return Err(
+                Error::new(ErrorCode::NotPermitted, "the memory lies with another executor").remedy(remedy)
+            );
         }
         if view.bytes == 0
             || !view.offset.is_multiple_of(PAGE_BYTES)
