@@ -38,6 +38,8 @@ const REMEMBERED: usize = 12;
 const LED: u32 = 250;
 /// How many steps of it at most.
 const LED_STEPS: usize = 250;
+/// How often it begins with the whole way through the schema.
+const TOURS: u64 = 6;
 /// Between two words on how far it is.
 const TOLD: Duration = Duration::from_secs(20);
 /// What a kernel may grow by from its warm-up to the end, in bytes.
@@ -141,7 +143,7 @@ impl Campaign {
             let watch = scope.spawn(|| run.watch(&stop));
             let stopping = Stopping(&stop);
             if self.led {
-                run.tour();
+                run.tours();
             }
             run.rounds();
             drop(stopping);
@@ -249,11 +251,18 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// One connection that nobody disturbs: what it reaches follows from the seed.
-    fn tour(&self) {
+    /// Connections that nobody disturbs, one after the other: what they reach follows from the seed. What takes several steps that
+    /// fit, one of them alone may miss.
+    fn tours(&self) {
+        for tour in 0..TOURS {
+            self.tour(u64::MAX - tour);
+        }
+    }
+
+    fn tour(&self, number: u64) {
         let interfaces = Rc::new(schema::interfaces());
         let mut totals = Totals { coverage: Coverage::of(&interfaces), ..Totals::default() };
-        let mut attacker = Attacker::unprepared(Dice::new(self.campaign.seed, u64::MAX), interfaces);
+        let mut attacker = Attacker::unprepared(Dice::new(self.campaign.seed, number), interfaces);
         attacker.tell(&self.target.tokens);
         let mut sent = Vec::new();
         let toured = Wire::connect(&self.target.socket, self.campaign.patience);
@@ -264,7 +273,7 @@ impl<'a> Run<'a> {
         });
         totals.messages = sent.len() as u64;
         if let Err(what) = toured {
-            self.suspects.lock().expect("nobody panics with it").push((u64::MAX, sent));
+            self.suspects.lock().expect("nobody panics with it").push((number, sent));
             self.fail(format!("on the way through the schema: {what}"));
         }
         self.add(totals);
