@@ -192,6 +192,7 @@ struct DeviceStatus {
   modules @14 :List(ModuleStatus);
   strict @15 :Bool;           # As in `Device`; of the executor that runs.
   warm @16 :UInt32;           # Executors that have started and wait for an isolated session.
+  unclaimedBytes @17 :UInt64; # Of the device's memory that is taken, and by no process: sessions may not use it.
 }
 
 struct ModuleStatus {

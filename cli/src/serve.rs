@@ -161,7 +161,8 @@ pub(crate) struct Arguments {
     /// run as root.
     #[arg(long, value_name = "FIRST-LAST", value_parser = uids)]
     executor_uids: Option<RangeInclusive<u32>>,
-    /// Memory of its own that each executor of an isolated session may have.
+    /// Memory of its own that each executor of an isolated session may have. Without a cgroup this bounds its heap and what is
+    /// like it (RLIMIT_DATA), and not files in memory.
     #[arg(long, value_name = "SIZE", value_parser = some, default_value = "16GiB")]
     executor_memory: u64,
     /// A protected module: the file of its gates, and how much memory those alone reach: a power of two, from 2 MiB on. The
@@ -377,6 +378,13 @@ fn cells(arguments: &Arguments) -> Result<Cells, Failure> {
     if arguments.executor_memory < EXECUTOR_MEMORY_MIN {
         return Err(Failure::new(
             "--executor-memory: no executor starts with less than 64MiB, and a GPU's driver takes more",
+        ));
+    }
+    if let Some(uids) = &arguments.executor_uids
+        && uids.clone().count() <= arguments.warm as usize
+    {
+        return Err(Failure::new(
+            "--executor-uids: executors that wait (--warm) would have all of them; name at least one more",
         ));
     }
     let pinned = amounts(&arguments.session_limit).get(Resource::HostBytes);

@@ -48,6 +48,7 @@ pub(crate) struct Device {
     standby_pid: u32,
     failovers: u32,
     warm: u32,
+    unclaimed_bytes: u64,
     strict: bool,
     memory_bytes: u64,
     charged_bytes: u64,
@@ -219,6 +220,7 @@ fn read(status: status::Reader<'_>) -> capnp::Result<(Vec<Device>, Vec<Session>)
             standby_pid: device.get_standby_pid(),
             failovers: device.get_failovers(),
             warm: device.get_warm(),
+            unclaimed_bytes: device.get_unclaimed_bytes(),
             strict: device.get_strict(),
             memory_bytes: device.get_memory_bytes(),
             charged_bytes: device.get_charged_bytes(),
@@ -274,6 +276,7 @@ fn as_json(devices: &[Device], sessions: &[Session]) -> Value {
             "standby_pid": device.standby_pid,
             "failovers": device.failovers,
             "warm_executors": device.warm,
+            "unclaimed_bytes": device.unclaimed_bytes,
             "guard": guard(device.strict),
             "memory_bytes": device.memory_bytes,
             "charged_bytes": device.charged_bytes,
@@ -390,6 +393,12 @@ fn as_table(devices: &[Device], sessions: &[Session]) -> String {
         );
         if device.warm > 0 {
             out += &format!("          {} executors wait for isolated sessions\n", device.warm);
+        }
+        if device.unclaimed_bytes > 0 {
+            out += &format!(
+                "          {} are taken by no process that is known: one of an isolated session may keep them until it ends\n",
+                bytes(device.unclaimed_bytes)
+            );
         }
         out += &format!(
             "          swapped out {} and in {} times, {} moved\n",

@@ -7,6 +7,9 @@ use crate::{
     connection::{answer, broken},
 };
 
+/// What an executor has written is fetched up to so many bytes: it may write without end.
+const OUTPUT_BYTES_AT_ONCE: usize = 16 << 20;
+
 impl Session {
     /// Asks the driver of an isolated session what changes nothing; what the words are says the schema's `Question`. `entry` is
     /// looked at where the question is about one. A remote call.
@@ -38,6 +41,8 @@ impl Session {
     /// what kernels have printed that have passed, and NVIDIA's words on assertions that failed. Also once the session is over. A
     /// remote call; nothing for a guarded session.
     ///
+    /// No more than some 16 MiB; the next call has the rest.
+    ///
     /// # Errors
     /// The connection is lost.
     pub fn output(&self) -> Result<(Vec<u8>, Vec<u8>), Error> {
@@ -52,7 +57,7 @@ impl Session {
             })?;
             out.extend(more_out);
             err.extend(more_err);
-            if !more {
+            if !more || out.len() + err.len() >= OUTPUT_BYTES_AT_ONCE {
                 return Ok((out, err));
             }
         }

@@ -212,9 +212,10 @@ impl Server {
         let tell = move || {
             let link = &executor.link;
             match executor.gpu.taken_memory() {
-                Ok(taken) => report(link.reply(id, None, |reply| {
-                    let words = taken.iter().flat_map(|(process, bytes)| [u64::from(*process), *bytes]);
-                    let count = u32::try_from(2 * taken.len()).unwrap_or(0);
+                Ok((all, taken)) => report(link.reply(id, None, |reply| {
+                    let told = [(0, all)].into_iter().chain(taken.iter().copied());
+                    let words = told.flat_map(|(process, bytes)| [u64::from(process), bytes]);
+                    let count = u32::try_from(2 + 2 * taken.len()).unwrap_or(0);
                     let mut list = reply.init_words(count);
                     (0..count).zip(words).for_each(|(at, word)| list.set(at, word));
                 })),

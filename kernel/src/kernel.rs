@@ -160,6 +160,7 @@ impl Kernel {
             status.set_standby_pid(device.standby_pid());
             status.set_failovers(device.failovers());
             status.set_warm(device.warm());
+            status.set_unclaimed_bytes(device.unclaimed());
             let [compiled, kept, loaded] = device.images();
             status.set_images_compiled(compiled);
             status.set_images_kept(kept);

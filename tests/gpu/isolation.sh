@@ -49,6 +49,20 @@ same "$work/native" "$work/ours"
 check "the same where an assertion fails then" $? "$(wc -l < "$work/ours") of $(wc -l < "$work/native") lines"
 [ "$(grep Assertion "$work/native.err" | sort)" = "$(grep Assertion "$work/err" | sort)" ] && grep -q Assertion "$work/err"
 check "NVIDIA's words on it reach the program" $? "$(grep -c Assertion "$work/err") lines; $(grep '^bulkhead' "$work/err" | head -n 1 | cut -c1-100)"
+# A process that is nobody's session keeps a descriptor of 4 GiB whose maker is gone.
+"$nvcc" -o "$work/orphans" "$here/isolated/orphans.cu" -lcuda -lnvidia-ml -L"$(dirname "$nvcc")/../lib64/stubs" 2> /dev/null || exit 1
+unclaimed() { "$bulkhead" status --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["devices"][0]["unclaimed_bytes"] >> 20)'; }
+before=$(unclaimed)
+DESCRIPTOR_ONLY=1 HOLD=6 "$work/orphans" > "$work/ours" &
+program=$!
+for _ in $(seq 100); do grep -q "descriptor is there" "$work/ours" && break; sleep 0.1; done
+sleep 4.5
+during=$(unclaimed)
+wait $program
+sleep 3.5
+after=$(unclaimed)
+[ "$before" = 0 ] && [ "$after" = 0 ] && [ "$during" -ge 4000 ] && [ "$during" -le 4300 ]
+check "memory that nobody has is not promised to sessions" $? "$before, $during, $after MiB; $(grep -c 'taken by no process' "$work/serve.log") line"
 isolated "$work/takes" 6 > "$work/ours" 2>&1 &
 program=$!
 sleep 5

@@ -18,6 +18,7 @@ use bulkhead_tests::{
     process,
     tenant::{PAGE_BYTES, Tenant},
 };
+use rustix::process::Signal;
 
 fn isolated(kernel: &Kernel, name: &str) -> Session {
     let terms = Terms { domain: Domain::Isolated, ..Terms::default() };
@@ -176,6 +177,9 @@ fn limits_of_executors_that_cannot_work_are_refused_at_the_start() {
     assert!(refused(&["--executor-memory", "1MiB"]).contains("64MiB"));
     assert!(refused(&["--executor-uids", "0-7"]).contains("FIRST-LAST"));
     assert!(refused(&["--executor-uids", "9-7"]).contains("FIRST-LAST"));
+    if rustix::process::geteuid().is_root() {
+        assert!(refused(&["--executor-uids", "70000-70001", "--warm", "2"]).contains("at least one more"));
+    }
 }
 
 #[test]
@@ -239,6 +243,43 @@ fn an_isolated_session_outlives_whoever_shared_memory_with_it_and_whoever_it_sha
         drop((share, mapped, arena, own, fresh, owner, taker));
         kernel.without(&["owner", "taker"]).check_ledgers();
     }
+}
+
+#[test]
+fn an_owner_whose_executor_is_mute_holds_up_whoever_maps_its_memory_for_seconds_only() {
+    let kernel = Kernel::start();
+    let (owner, taker) = (Tenant::over(isolated(&kernel, "owner")), Tenant::over(isolated(&kernel, "taker")));
+    let (arena, own) = (owner.arena(PAGE_BYTES, 3), taker.arena(PAGE_BYTES, 7));
+    let share = arena.share(0, PAGE_BYTES, Access::ReadWrite).unwrap();
+    let share = taker.restore(share.token(Uses::One).unwrap());
+    let executor = executor_of(&kernel, "owner");
+    process::signal(executor, Signal::STOP);
+    let error = taker.session.accept(&share).err().unwrap();
+    process::signal(executor, Signal::CONT);
+    assert_eq!(error.code, ErrorCode::Unavailable, "{error}");
+    assert_eq!(taker.loads(own.address()), 7);
+    let mapped = taker.session.accept(&share).unwrap();
+    assert_eq!(taker.loads(mapped.address()), 3, "nothing is left of it");
+}
+
+#[test]
+fn whoever_has_the_pipes_of_an_executor_that_is_gone_costs_the_kernel_nothing() {
+    let kernel = Kernel::start();
+    let descriptors = || std::fs::read_dir(format!("/proc/{}/fd", kernel.pid())).unwrap().count();
+    drop(isolated(&kernel, "first"));
+    kernel.without(&["first"]);
+    let before = descriptors();
+    let session = isolated(&kernel, "one");
+    let executor = executor_of(&kernel, "one");
+    // As an executor that hands them on does.
+    let kept = [1, 2].map(|number| {
+        let pipe = format!("/proc/{executor}/fd/{number}");
+        std::fs::OpenOptions::new().write(true).open(pipe).unwrap()
+    });
+    drop(session);
+    kernel.without(&["one"]);
+    until("the kernel has closed its ends", || descriptors() <= before);
+    drop(kept);
 }
 
 #[test]

@@ -236,10 +236,13 @@ impl Gpu for Cuda {
         Ok((wide(free), wide(total)))
     }
 
-    fn taken_memory(&self) -> Result<Vec<(u32, u64)>, Error> {
+    fn taken_memory(&self) -> Result<(u64, Vec<(u32, u64)>), Error> {
         let management = self.management.get_or_init(|| Management::open(&self.info.uuid));
         match management {
-            Ok(management) => management.taken_memory(),
+            Ok(management) => {
+                let (free, total) = self.memory_info()?;
+                Ok((total.saturating_sub(free), management.taken_memory()?))
+            }
             Err(why) => Err(Error::Missing(why.clone())),
         }
     }

@@ -52,9 +52,12 @@ pub trait Gpu: Send + Sync {
     /// Physical memory that is free, and all there is, in bytes.
     fn memory_info(&self) -> Result<(u64, u64), Error>;
 
-    /// What each process has taken of the device, in bytes, context and code included; none where nobody tells.
-    fn taken_memory(&self) -> Result<Vec<(u32, u64)>, Error> {
-        Ok(Vec::new())
+    /// What is taken of the device in all, and what each process has of that, in bytes, context and code included.
+    ///
+    /// # Errors
+    /// Where nobody tells.
+    fn taken_memory(&self) -> Result<(u64, Vec<(u32, u64)>), Error> {
+        Err(Error::Missing("this device does not say what processes have taken of it".to_owned()))
     }
 
     /// Maps the whole of `memory` (of `chunk_bytes`) `count` times in a row from `at` on, with one `access`.

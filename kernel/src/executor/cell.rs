@@ -14,6 +14,9 @@ use std::{
 
 use bulkhead_schema::limits::EXECUTOR_THREADS_MAX;
 
+/// The file of a cgroup that bounds what is swapped out.
+const SWAP: &str = "memory.swap.max";
+
 /// What bounds executors of isolated sessions.
 #[derive(Debug, Clone)]
 pub struct Cells {
@@ -49,6 +52,9 @@ pub(super) struct Cell {
 
 impl CellBlock {
     pub(super) fn new(cells: Cells) -> Rc<Self> {
+        if let Some(parent) = &cells.cgroup {
+            remove_left(parent);
+        }
         Rc::new(Self { cells, taken: RefCell::default(), last: RefCell::new(0) })
     }
 
@@ -68,24 +74,38 @@ impl CellBlock {
             cell.uid = Some(free);
         }
         if let Some(parent) = &self.cells.cgroup {
-            let number = {
-                let mut last = self.last.borrow_mut();
-                *last += 1;
-                *last
-            };
-            let cgroup = parent.join(format!("bulkhead-{}-{number}", std::process::id()));
-            fs::create_dir(&cgroup).map_err(|error| told(&cgroup, &error))?;
             // From here on it is removed with the cell.
-            let cgroup = cell.cgroup.insert(cgroup);
+            let cgroup = cell.cgroup.insert(self.make_cgroup(parent)?);
             let memory = self.cells.memory_bytes.saturating_add(self.cells.pinned_bytes);
             write(
                 cgroup,
                 "memory.max",
                 &if memory == u64::MAX { "max".to_owned() } else { memory.to_string() },
             )?;
+            // Where the system counts what is swapped out, nothing of it is.
+            if cgroup.join(SWAP).exists() {
+                write(cgroup, SWAP, "0")?;
+            }
             write(cgroup, "pids.max", &EXECUTOR_THREADS_MAX.to_string())?;
         }
         Ok(cell)
+    }
+
+    /// Makes a cgroup. A kernel that was killed before this one had its number may have left some of the same name.
+    fn make_cgroup(&self, parent: &Path) -> io::Result<PathBuf> {
+        loop {
+            let number = {
+                let mut last = self.last.borrow_mut();
+                *last += 1;
+                *last
+            };
+            let cgroup = parent.join(format!("bulkhead-{}-{number}", std::process::id()));
+            match fs::create_dir(&cgroup) {
+                Ok(()) => return Ok(cgroup),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(told(&cgroup, &error)),
+            }
+        }
     }
 }
 
@@ -93,6 +113,17 @@ impl Cell {
     /// Puts a process into it that was started just now.
     pub(super) fn hold(&self, pid: u32) -> io::Result<()> {
         self.cgroup.as_ref().map_or(Ok(()), |cgroup| write(cgroup, "cgroup.procs", &pid.to_string()))
+    }
+}
+
+/// Removes the cgroups of kernels that are gone. Those with processes stay.
+fn remove_left(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let of = name.to_str().and_then(|name| name.strip_prefix("bulkhead-")?.split_once('-'));
+        if of.is_some_and(|(pid, _)| pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists()) {
+            fs::remove_dir(entry.path()).unwrap_or_default();
+        }
     }
 }
 
@@ -133,6 +164,25 @@ mod tests {
         assert!(block.take().is_err(), "there is no third");
         drop(first);
         assert_eq!(block.take().unwrap().uid, Some(70_000));
+    }
+
+    #[test]
+    fn what_a_killed_kernel_has_left_is_removed_and_never_in_the_way() {
+        let parent = std::env::temp_dir().join(format!("bulkhead-cgroups-{}", std::process::id()));
+        fs::create_dir(&parent).unwrap();
+        let left = |name: String| {
+            let cgroup = parent.join(name);
+            fs::create_dir(&cgroup).unwrap();
+            cgroup
+        };
+        // No process has this number.
+        let (gone, alive) =
+            (left("bulkhead-4194305-1".into()), left(format!("bulkhead-{}-1", std::process::id())));
+        let other = left("bulkhead-files".into());
+        let block = CellBlock::new(Cells { cgroup: Some(parent.clone()), ..Cells::default() });
+        assert!(!gone.exists() && alive.exists() && other.exists());
+        assert_ne!(block.make_cgroup(&parent).unwrap(), alive);
+        fs::remove_dir_all(parent).unwrap();
     }
 
     #[test]

@@ -93,6 +93,9 @@ impl Device {
                 Some(waited) => Ok(waited),
                 None => shared.start_in_turn(&party).await,
             };
+            if let Some(output) = result.as_ref().ok().and_then(|(alone, _)| alone.output()) {
+                output.belongs_to(&party);
+            }
             let result = result.map(|(alone, incarnation)| (alone, incarnation, charges));
             // Whoever asked has gone away: the session will never be.
             if let Err(Ok((alone, _, charges))) = sender.send(result) {
@@ -138,6 +141,7 @@ impl Device {
             cells: Rc::clone(&self.cells),
             isolated: Some(Ending::new()),
             mover: Mover::new(),
+            unclaimed: Cell::new(0),
         });
         let started = alone.launch().await?;
         let incarnation = Rc::clone(&started.incarnation);

@@ -147,9 +147,26 @@ enum State {
 /// An executor process that was started.
 struct Started {
     incarnation: Rc<Incarnation>,
+    process: Process,
+}
+
+/// A process, and what it has until it is gone. Nothing where the executor is not a child of this process.
+struct Process {
     child: Option<Child>,
-    /// Until the process is gone.
     cell: Option<cell::Cell>,
+    output: Option<Rc<Output>>,
+}
+
+impl Process {
+    /// Kills it where it does not end, waits for it, and gives back what it had.
+    async fn finish(self) -> Option<io::Result<ExitStatus>> {
+        let status = finish(self.child).await;
+        if let Some(output) = self.output {
+            output.end();
+        }
+        drop(self.cell);
+        status
+    }
 }
 
 /// One device and whichever executor serves it.
@@ -184,6 +201,8 @@ pub(crate) struct Device {
     isolated: Option<isolated::Ending>,
     /// Moves sessions to host memory and back.
     pub(crate) mover: Mover,
+    /// Memory of the device that is taken by nobody who is known.
+    unclaimed: Cell<u64>,
 }
 
 impl Device {
@@ -214,6 +233,7 @@ impl Device {
             cells: cell::CellBlock::new(cells),
             isolated: None,
             mover: Mover::new(),
+            unclaimed: Cell::new(0),
         }
     }
 
@@ -223,7 +243,7 @@ impl Device {
         if bytes <= self.local_bytes.get() || self.is_isolated() {
             return Ok(());
         }
-        let amounts = self.limits.total_amounts_beside(info, bytes, self.pool.bytes(info));
+        let amounts = self.limits.total_amounts_beside(info, bytes, self.others_bytes(info));
         let mut ledger = self.ledger.borrow_mut();
         if ledger.used().get(Resource::DeviceBytes) > amounts.get(Resource::DeviceBytes) {
             let what =
@@ -233,6 +253,17 @@ impl Device {
         ledger.set_limits(amounts);
         self.local_bytes.set(bytes);
         Ok(())
+    }
+
+    /// What sessions may not use: executors that wait have it, or nobody who is known.
+    fn others_bytes(&self, info: &DeviceInfo) -> u64 {
+        self.pool.bytes(info).saturating_add(self.unclaimed.get())
+    }
+
+    /// Says anew what all sessions may use.
+    fn set_total(&self, info: &DeviceInfo) {
+        let amounts = self.limits.total_amounts_beside(info, self.local_bytes.get(), self.others_bytes(info));
+        self.ledger.borrow_mut().set_limits(amounts);
     }
 
     /// Counts an image that was loaded for a session.
@@ -352,18 +383,41 @@ impl Device {
     async fn launch(&self) -> Result<Started, Error> {
         let cannot = |error| unavailable(format!("no executor can be started: {error}"));
         let cell = if self.is_isolated() { Some(self.cells.take().map_err(no_cell)?) } else { None };
-        let (packets, mut child) = self.start(cell.as_ref()).map_err(cannot)?;
+        let (packets, child) = self.start(cell.as_ref()).map_err(cannot)?;
+        let mut process = Process { child, cell, output: None };
+        match self.introduce(packets, &mut process).await {
+            Ok(incarnation) => Ok(Started { incarnation, process }),
+            Err(error) => {
+                // What it told is worth more than that it ended; how it ended more than that its socket did.
+                let status = process.finish().await;
+                Err(match (error.code, status) {
+                    (ErrorCode::DeviceLost, Some(status)) => unavailable(ended(&status)),
+                    _ => Error { code: ErrorCode::Unavailable, ..error },
+                })
+            }
+        }
+    }
+
+    /// Learns from an executor process what its device is.
+    async fn introduce(&self, packets: Packets, process: &mut Process) -> Result<Rc<Incarnation>, Error> {
+        let cannot = |error| unavailable(format!("no executor can be started: {error}"));
+        let Process { child, cell, output } = process;
         self.starts.set(self.starts.get().saturating_add(1));
         let pid = child.as_ref().and_then(Child::id).unwrap_or(0);
-        if let (Some(child), Some(isolated)) = (&mut child, &self.isolated) {
-            isolated.reads(Output::begin(child.stdout.take(), child.stderr.take(), pid));
+        if let Some(cell) = cell.as_ref().filter(|_| pid > 0) {
+            cell.hold(pid).map_err(cannot)?;
+        }
+        if let (Some(child), Some(isolated)) = (&mut *child, &self.isolated) {
+            let begun = Output::begin(child.stdout.take(), child.stderr.take(), pid);
+            isolated.reads(Rc::clone(&begun));
+            *output = Some(begun);
         }
         let link = Link::start(packets, self.limits.request()).map_err(cannot)?;
         let described = link.call(None, Vec::new(), |mut request| request.set_describe(()));
         let described = tokio::select! {
             biased;
             described = described => described,
-            status = exit(&mut child) => Err(unavailable(ended(&status))),
+            status = exit(child) => Err(unavailable(ended(&status))),
             () = tokio::time::sleep(self.limits.start()) => {
                 Err(unavailable("the executor does not say what its device is"))
             }
@@ -376,23 +430,16 @@ impl Device {
             }
             Err(error) => {
                 link.fail_with("it did not start");
-                // What it told is worth more than that it ended; how it ended more than that its socket did.
-                let error = match error.code {
-                    ErrorCode::DeviceLost => {
-                        finish(child).await.map_or(error, |status| unavailable(ended(&status)))
-                    }
-                    _ => error,
-                };
-                return Err(Error { code: ErrorCode::Unavailable, ..error });
+                return Err(error);
             }
         };
         let slots = self.limits.sessions_max.min(limits::SESSIONS_MAX);
-        Ok(Started { incarnation: Rc::new(Incarnation::new(link, info, pid, slots)), child, cell })
+        Ok(Rc::new(Incarnation::new(link, info, pid, slots)))
     }
 
     /// Serves with an executor until it is lost; why it was.
     async fn serve(&self, started: Started) -> Error {
-        let Started { incarnation, mut child, cell } = started;
+        let Started { incarnation, mut process } = started;
         let (link, pid, info) = (Rc::clone(&incarnation.link), incarnation.pid, &incarnation.info);
         tracing::info!(
             device = self.index,
@@ -402,14 +449,12 @@ impl Device {
             "an executor serves"
         );
         if !self.is_isolated() {
-            let (local, pool) = (self.local_bytes.get(), self.pool.bytes(info));
-            let amounts = self.limits.total_amounts_beside(info, local, pool);
-            self.ledger.borrow_mut().set_limits(amounts);
+            self.set_total(info);
         }
         self.state.send_replace(State::Running(incarnation));
         let failure = tokio::select! {
             biased;
-            status = exit(&mut child) => {
+            status = exit(&mut process.child) => {
                 link.fail_with(ended(&status));
                 link.ended().await
             }
@@ -420,14 +465,13 @@ impl Device {
             }
         };
         self.state.send_replace(State::Starting);
-        if let Some(child) = child.as_mut().filter(|_| self.is_isolated()) {
+        if let Some(child) = process.child.as_mut().filter(|_| self.is_isolated()) {
             // Whatever its kernels do, nobody waits for them.
             child.start_kill().unwrap_or_default();
         }
         let (device, reason) = (self.index, failure.reason.clone());
         let ending = async move {
-            let status = finish(child).await;
-            drop(cell);
+            let status = process.finish().await;
             if reason == link::SESSION_OVER {
                 tracing::info!(target: "bulkhead::audit", device, pid, ?status, "executor ended with its session");
             } else {
@@ -454,9 +498,6 @@ impl Device {
                     None => spawn::Kind::Shared,
                 };
                 let (packets, child) = spawn::spawn(command, &self.environment, kind)?;
-                if let (Some(cell), Some(pid)) = (cell, child.id()) {
-                    cell.hold(pid)?;
-                }
                 Ok((packets, Some(child)))
             }
             ExecutorSource::Connect(connect) => Ok((Packets::new(connect()?)?, None)),

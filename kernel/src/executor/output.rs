@@ -4,8 +4,9 @@
 //! session's client fetches them. The executor's own log comes the same way, in lines that begin with [`limits::LOG_MARK`], and
 //! goes into the kernel's log.
 //!
-//! The executor counts as its tenant, so nothing here waits for it: what does not fit is dropped, and read so slowly that
-//! a flood costs little.
+//! The executor counts as its tenant, so nothing here waits for it, and nothing costs more than it may: what does not fit is lost,
+//! no more than [`TURN_BYTES`] are read in one go whatever becomes of them, and whoever writes what is lost or logged is read
+//! slowly. The pipes end with the process, and not with whoever else has a copy of their other ends.
 
 use std::{
     cell::{Cell, RefCell},
@@ -21,31 +22,51 @@ use tokio::{
     process::{ChildStderr, ChildStdout},
     sync::Notify,
 };
+use tokio_util::sync::CancellationToken;
 
-use crate::principals::Lines;
+use crate::principals::{Lines, Party};
 
 /// Read at a time.
 const READ_BYTES: usize = 16 << 10;
+/// Read in one go: what a pipe holds.
+const TURN_BYTES: usize = 64 << 10;
+/// After so many bytes that were not kept, nothing is read for [`PAUSE`]: 0.8 MB a second.
+const LOST_BYTES_AT_ONCE: usize = 16 << 10;
+const PAUSE: Duration = Duration::from_millis(20);
+/// How long whoever fetches may take before something is lost.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// A line of the log; what is longer counts as several.
 const LINE_BYTES_MAX: usize = 8 << 10;
-/// How long whoever fetches may take before something is dropped.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// From then on, how long nothing is read after so many pieces were dropped.
-const PAUSE: Duration = Duration::from_millis(10);
-const DROPPED_AT_A_TIME: usize = 16;
+/// What the kernel's log gets of a line.
+const LOGGED_BYTES_MAX: usize = 1 << 10;
 
-/// What is kept of an executor's output at most, with what is kept of lines.
-pub(crate) const OUTPUT_KEPT_BYTES: u64 = (2 * OUTPUT_BYTES_MAX + LINE_BYTES_MAX + READ_BYTES) as u64;
+/// What is kept of an executor's output at most: until it is fetched, of what its pipes hold when it ends, of lines.
+pub(crate) const OUTPUT_KEPT_BYTES: u64 =
+    (2 * (OUTPUT_BYTES_MAX + TURN_BYTES) + LINE_BYTES_MAX + READ_BYTES) as u64;
 
 /// Bytes that were written and not fetched.
 struct Kept {
-    pipe: Option<Receiver>,
+    /// Until the process has ended.
+    pipe: RefCell<Option<Rc<Receiver>>>,
     bytes: RefCell<Vec<u8>>,
+    /// How many there may be.
+    most: Cell<usize>,
+    /// Bytes that were not kept since the last pause.
+    lost: Cell<usize>,
     /// Told when somebody has fetched.
     fetched: Notify,
-    /// Where the log's lines are taken out: what came of a line that has not ended.
-    line: Option<RefCell<Vec<u8>>>,
-    pid: Cell<u32>,
+    /// Where the log's lines are taken out.
+    log: Option<Log>,
+}
+
+/// Lines for the kernel's log, no more of them than a principal may cause.
+struct Log {
+    pid: u32,
+    /// What came of a line that has not ended.
+    line: RefCell<Vec<u8>>,
+    /// Whose session it is, once it is somebody's.
+    party: RefCell<Option<Rc<Party>>>,
+    /// For as long as it is nobody's.
     budget: Lines,
 }
 
@@ -55,6 +76,7 @@ pub(crate) struct Output {
     err: Rc<Kept>,
     /// Told when something has come.
     come: Rc<Notify>,
+    ended: CancellationToken,
 }
 
 /// What was written.
@@ -66,33 +88,67 @@ pub(crate) struct Written {
     pub(crate) more: bool,
 }
 
+/// Who reads, and what becomes of that for which there is no room.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    /// The relay, which leaves it in the pipe.
+    Fitting,
+    /// The relay, which loses it.
+    Losing,
+    /// Somebody who wants to know now, also where tokio has not heard yet that there is something.
+    Now,
+}
+
+impl Log {
+    /// Puts a line into it, where one more may be.
+    fn tell(&self, line: &[u8]) {
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return;
+        }
+        let may = match &*self.party.borrow() {
+            Some(party) => party.line(),
+            None => self.budget.take(),
+        };
+        if let Some(unsaid) = may {
+            let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+            let text = String::from_utf8_lossy(line.get(..LOGGED_BYTES_MAX).unwrap_or(line));
+            let text: String = text.trim_end().chars().map(plain).collect();
+            tracing::warn!(target: "bulkhead::executor", pid = self.pid, unsaid, "{text}");
+        }
+    }
+}
+
 impl Kept {
-    fn new(pipe: Option<OwnedFd>, has_log: bool, pid: u32) -> Rc<Self> {
+    fn new(pipe: Option<OwnedFd>, log: Option<Log>, pid: u32) -> Rc<Self> {
         let pipe = pipe.and_then(|pipe| {
             let opened = Receiver::from_owned_fd(pipe);
             opened.inspect_err(|error| tracing::warn!(pid, %error, "an executor's output is not read")).ok()
         });
-        let line = has_log.then(RefCell::default);
-        let (bytes, fetched) = (RefCell::default(), Notify::new());
-        Rc::new(Self { pipe, bytes, fetched, line, pid: Cell::new(pid), budget: Lines::new() })
+        Rc::new(Self {
+            pipe: RefCell::new(pipe.map(Rc::new)),
+            bytes: RefCell::default(),
+            most: Cell::new(OUTPUT_BYTES_MAX),
+            lost: Cell::new(0),
+            fetched: Notify::new(),
+            log,
+        })
     }
 
     fn room(&self) -> usize {
-        OUTPUT_BYTES_MAX.saturating_sub(self.bytes.borrow().len())
+        self.most.get().saturating_sub(self.bytes.borrow().len())
     }
 
-    /// Reads what is there, as much as there is room for, or some pieces where what is read is dropped. Whether more may come.
-    ///
-    /// `now` asks the system, also where tokio has not heard yet that there is something.
-    fn read(&self, drops: bool, now: bool) -> bool {
-        let Some(pipe) = &self.pipe else { return false };
+    /// Reads what is there, no more than a turn. Whether more may come, now or later.
+    fn read(&self, pipe: &Receiver, reading: Reading) -> bool {
         let mut buffer = [0; READ_BYTES];
-        let mut dropped = 0;
-        while self.room() >= READ_BYTES || (drops && dropped < DROPPED_AT_A_TIME) {
-            dropped += usize::from(self.room() < READ_BYTES);
-            let read = match now {
-                true => rustix::io::read(pipe, &mut buffer).map_err(io::Error::from),
-                false => pipe.try_read(&mut buffer),
+        for _ in 0..TURN_BYTES / READ_BYTES {
+            let fits = self.room() >= READ_BYTES || reading == Reading::Losing;
+            if !fits || self.lost.get() >= LOST_BYTES_AT_ONCE {
+                return true;
+            }
+            let read = match reading {
+                Reading::Now => rustix::io::read(pipe, &mut buffer).map_err(io::Error::from),
+                Reading::Fitting | Reading::Losing => pipe.try_read(&mut buffer),
             };
             match read {
                 Ok(0) => {
@@ -108,47 +164,66 @@ impl Kept {
     }
 
     fn add(&self, bytes: &[u8]) {
-        let Some(line) = &self.line else { return self.keep(bytes) };
-        let mut line = line.borrow_mut();
+        let Some(log) = &self.log else { return self.keep(bytes) };
+        let mut line = log.line.borrow_mut();
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             line.extend_from_slice(piece);
             if piece.ends_with(b"\n") || line.len() >= LINE_BYTES_MAX {
-                self.tell(&line);
+                self.sort(log, &line);
                 line.clear();
             }
         }
     }
 
     fn end_line(&self) {
-        if let Some(line) = &self.line {
-            self.tell(&line.take());
+        if let Some(log) = &self.log {
+            let line = log.line.take();
+            self.sort(log, &line);
+        }
+    }
+
+    /// What is not the executor's own is the program's too.
+    fn sort(&self, log: &Log, line: &[u8]) {
+        match line.strip_prefix(&[limits::LOG_MARK]) {
+            Some(own) => {
+                self.lose(line.len());
+                log.tell(own);
+            }
+            None => {
+                self.keep(line);
+                log.tell(line);
+            }
         }
     }
 
     fn keep(&self, bytes: &[u8]) {
-        let room = self.room();
-        self.bytes.borrow_mut().extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+        let kept = bytes.get(..self.room()).unwrap_or(bytes);
+        self.bytes.borrow_mut().extend_from_slice(kept);
+        self.lose(bytes.len() - kept.len());
     }
 
-    /// Puts a line into the log, no more of them than a principal may cause; what is not the executor's own is the program's too.
-    fn tell(&self, line: &[u8]) {
-        let own = line.strip_prefix(&[limits::LOG_MARK]);
-        if own.is_none() {
-            self.keep(line);
-        }
-        let text = String::from_utf8_lossy(own.unwrap_or(line));
-        if !text.trim().is_empty()
-            && let Some(unsaid) = self.budget.take()
-        {
-            let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-            let text: String = text.trim_end().chars().map(plain).collect();
-            tracing::warn!(target: "bulkhead::executor", pid = self.pid.get(), unsaid, "{text}");
-        }
+    fn lose(&self, bytes: usize) {
+        self.lost.set(self.lost.get() + bytes);
     }
 
-    /// Reads all that comes; ends with the executor.
-    async fn relay(self: Rc<Self>, come: Rc<Notify>) {
-        let Some(pipe) = &self.pipe else { return };
+    /// Reads until the process has ended, and then once more what its pipe holds.
+    async fn relay(self: Rc<Self>, come: Rc<Notify>, ended: CancellationToken) {
+        let Some(pipe) = self.pipe.borrow().clone() else { return };
+        tokio::select! {
+            biased;
+            () = ended.cancelled() => {}
+            () = self.follow(&pipe, &come) => {}
+        }
+        self.most.set(OUTPUT_BYTES_MAX + TURN_BYTES);
+        self.lost.set(0);
+        self.read(&pipe, Reading::Now);
+        self.end_line();
+        self.pipe.take();
+        come.notify_waiters();
+    }
+
+    /// Reads all that comes.
+    async fn follow(&self, pipe: &Receiver, come: &Notify) {
         let mut patience = PATIENCE;
         while pipe.readable().await.is_ok() {
             let fetched = async {
@@ -156,41 +231,64 @@ impl Kept {
                     self.fetched.notified().await;
                 }
             };
-            let drops = tokio::time::timeout(patience, fetched).await.is_err();
-            patience = if drops { PAUSE } else { PATIENCE };
-            if !self.read(drops, false) {
+            let fits = tokio::time::timeout(patience, fetched).await.is_ok();
+            patience = if fits { PATIENCE } else { Duration::ZERO };
+            if !self.read(pipe, if fits { Reading::Fitting } else { Reading::Losing }) {
                 break;
             }
             come.notify_waiters();
-            tokio::task::yield_now().await;
+            if self.lost.get() >= LOST_BYTES_AT_ONCE {
+                tokio::time::sleep(PAUSE).await;
+                self.lost.set(0);
+            } else {
+                tokio::task::yield_now().await;
+            }
         }
-        come.notify_waiters();
     }
 
-    fn take(&self) -> Vec<u8> {
-        self.read(false, true);
+    /// What was written, and whether there may be more.
+    fn take(&self) -> (Vec<u8>, bool) {
+        let before = self.bytes.borrow().len();
+        let pipe = self.pipe.borrow().clone();
+        let goes_on = pipe.is_some_and(|pipe| self.read(&pipe, Reading::Now));
+        let bytes = self.bytes.take();
         self.fetched.notify_one();
-        self.bytes.take()
+        let was_full = self.most.get().saturating_sub(bytes.len()) < READ_BYTES;
+        let turn_was_over = bytes.len().saturating_sub(before) >= TURN_BYTES;
+        (bytes, goes_on && (was_full || turn_was_over))
     }
 }
 
 impl Output {
-    /// Begins to read what such a process writes.
+    /// Begins to read what such a process writes, until it [has ended](Self::end).
     pub(super) fn begin(out: Option<ChildStdout>, err: Option<ChildStderr>, pid: u32) -> Rc<Self> {
-        let out = Kept::new(out.and_then(|pipe| pipe.into_owned_fd().ok()), false, pid);
-        let err = Kept::new(err.and_then(|pipe| pipe.into_owned_fd().ok()), true, pid);
-        let come = Rc::new(Notify::new());
+        let (line, party, budget) = (RefCell::default(), RefCell::default(), Lines::new());
+        let log = Log { pid, line, party, budget };
+        let out = Kept::new(out.and_then(|pipe| pipe.into_owned_fd().ok()), None, pid);
+        let err = Kept::new(err.and_then(|pipe| pipe.into_owned_fd().ok()), Some(log), pid);
+        let (come, ended) = (Rc::new(Notify::new()), CancellationToken::new());
         for kept in [&out, &err] {
-            tokio::task::spawn_local(Rc::clone(kept).relay(Rc::clone(&come)));
+            tokio::task::spawn_local(Rc::clone(kept).relay(Rc::clone(&come), ended.clone()));
         }
-        Rc::new(Self { out, err, come })
+        Rc::new(Self { out, err, come, ended })
+    }
+
+    /// Whose log lines it writes from here on.
+    pub(super) fn belongs_to(&self, party: &Rc<Party>) {
+        if let Some(log) = &self.err.log {
+            log.party.replace(Some(Rc::clone(party)));
+        }
+    }
+
+    /// The process has ended: whoever else has its pipes is not listened to.
+    pub(super) fn end(&self) {
+        self.ended.cancel();
     }
 
     /// Takes what was written, also what nobody has read yet.
     pub(crate) fn take(&self) -> Written {
-        let (out, err) = (self.out.take(), self.err.take());
-        let more = [&out, &err].into_iter().any(|taken| taken.len() + READ_BYTES > OUTPUT_BYTES_MAX);
-        Written { out, err, more }
+        let ((out, more_out), (err, more_err)) = (self.out.take(), self.err.take());
+        Written { out, err, more: more_out || more_err }
     }
 
     /// Waits until there is room for hardly anything.
@@ -264,16 +362,61 @@ mod tests {
         });
     }
 
+    /// What is left in a pipe.
+    fn left(mut reader: io::PipeReader) -> usize {
+        rustix::io::ioctl_fionbio(&reader, true).unwrap();
+        let mut bytes = Vec::new();
+        drop(io::Read::read_to_end(&mut reader, &mut bytes));
+        bytes.len()
+    }
+
+    #[test]
+    fn a_flood_of_log_lines_costs_no_more_than_its_pace() {
+        run(async {
+            for (text, lost) in
+                [(b"\x1e\n".repeat(TURN_BYTES / 2), true), (b"kept\n\n\n\n".repeat(TURN_BYTES / 8), false)]
+            {
+                let (reader, mut writer) = io::pipe().unwrap();
+                let again = reader.try_clone().unwrap();
+                io::Write::write_all(&mut writer, &text).unwrap();
+                let log =
+                    Log { pid: 1, line: RefCell::default(), party: RefCell::default(), budget: Lines::new() };
+                let kept = Kept::new(Some(reader.into()), Some(log), 1);
+                // However often somebody asks before the pause is over.
+                let taken: usize = (0..10).map(|_| kept.take().0.len()).sum();
+                let read = if lost { LOST_BYTES_AT_ONCE } else { TURN_BYTES };
+                assert_eq!((taken, left(again)), (if lost { 0 } else { read }, TURN_BYTES - read));
+            }
+        });
+    }
+
+    #[test]
+    fn the_pipes_end_with_the_process_and_not_with_whoever_else_has_them() {
+        run(async {
+            let (reader, mut writer) = io::pipe().unwrap();
+            let kept = Kept::new(Some(reader.into()), None, 1);
+            let (come, ended) = (Rc::new(Notify::new()), CancellationToken::new());
+            let relay = tokio::task::spawn_local(Rc::clone(&kept).relay(come, ended.clone()));
+            tokio::task::yield_now().await;
+            io::Write::write_all(&mut writer, b"its last words").unwrap();
+            ended.cancel();
+            // The other end is open still.
+            tokio::time::timeout(Duration::from_secs(60), relay).await.unwrap().unwrap();
+            assert_eq!(kept.take(), (b"its last words".to_vec(), false));
+            assert_eq!(io::Write::write(&mut writer, b"more").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        });
+    }
+
     #[test]
     fn what_was_written_before_somebody_asks_is_there_when_they_do() {
         run(async {
             let (reader, mut writer) = io::pipe().unwrap();
-            let kept = Kept::new(Some(reader.into()), false, 1);
+            let kept = Kept::new(Some(reader.into()), None, 1);
             for turn in 0..100 {
                 let text = format!("turn {turn}");
                 io::Write::write_all(&mut writer, text.as_bytes()).unwrap();
                 // Nothing here lets tokio look.
-                assert_eq!(kept.take(), text.as_bytes());
+                assert_eq!(kept.take(), (text.into_bytes(), false));
             }
         });
     }

@@ -12,6 +12,7 @@ use std::{
     thread,
 };
 
+use rustix::fs::{AtFlags, FileType, StatxFlags};
 use tokio::sync::oneshot;
 
 use crate::packets::receive_now;
@@ -28,6 +29,20 @@ impl Passed {
     /// The descriptor, to look at it and to hand it on.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.descriptor.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Whether it may be memory of a device: a file of the system's memory, or of a driver's, and no pipe or socket.
+    pub(crate) fn is_memory(&self) -> bool {
+        let Some(descriptor) = self.descriptor() else { return false };
+        // Nobody's file system is asked for it.
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let found = rustix::fs::statx(descriptor, c"", flags, StatxFlags::TYPE);
+        found.is_ok_and(|found| {
+            matches!(
+                FileType::from_raw_mode(u32::from(found.stx_mode)),
+                FileType::RegularFile | FileType::CharacterDevice
+            )
+        })
     }
 
     /// Takes over one that is known to close at once.
@@ -100,4 +115,27 @@ fn receive(socket: &OwnedFd, bytes_max: usize, thread: &mpsc::Sender<Job>) -> io
     bytes.truncate(received.bytes);
     let passed = |descriptor| Passed { descriptor: Some(descriptor), thread: thread.clone() };
     Ok(Packet { bytes, passed: received.descriptors.into_iter().map(passed).collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn a_pipe_or_a_socket_is_no_memory() {
+        let (thread, _jobs) = mpsc::channel();
+        let is_memory =
+            |descriptor: OwnedFd| Passed { descriptor: Some(descriptor), thread: thread.clone() }.is_memory();
+        let (reader, writer) = io::pipe().unwrap();
+        let (one, other) = std::os::unix::net::UnixStream::pair().unwrap();
+        for wrong in [reader.into(), writer.into(), one.into(), other.into()] {
+            assert!(!is_memory(wrong));
+        }
+        let file = |path| std::fs::File::open(path).unwrap().into();
+        assert!(!is_memory(file("/tmp")), "a directory");
+        assert!(is_memory(file("/dev/null")), "a driver's file");
+        assert!(is_memory(bulkhead_ring::memory::create().unwrap()));
+    }
 }

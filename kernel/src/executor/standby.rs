@@ -5,7 +5,7 @@ use std::rc::Rc;
 use futures::future;
 use tokio::{process::Child, sync::oneshot};
 
-use super::{Device, Incarnation, Started, finish};
+use super::{Device, Incarnation, Process, Started, finish};
 use crate::session::Session;
 
 /// A second executor.
@@ -47,7 +47,8 @@ impl Device {
             target: "bulkhead::audit",
             device = self.index, pid = standby.incarnation.pid, "the standby takes over"
         );
-        Some(Started { incarnation: standby.incarnation, child: standby.child, cell: None })
+        let process = Process { child: standby.child, cell: None, output: None };
+        Some(Started { incarnation: standby.incarnation, process })
     }
 
     /// Keeps a standby for whichever executor serves. Never ends.
@@ -68,7 +69,7 @@ impl Device {
 
     /// One standby's time until it takes over or is lost.
     async fn stand_by(&self, started: Started) {
-        let Started { incarnation, child, .. } = started;
+        let Started { incarnation, process: Process { child, .. } } = started;
         self.standby.replace(Some(Standby { incarnation: Rc::clone(&incarnation), child, is_ready: false }));
         let told = self.tell(&incarnation);
         tokio::pin!(told);

@@ -3,6 +3,7 @@
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
+    time::Duration,
 };
 
 use bulkhead_caps::{Access, Kind, Need, ObjectId, View};
@@ -17,6 +18,9 @@ use crate::{
     held::{Facet, Held},
     refusal::internal,
 };
+
+/// How long whoever maps memory waits for its owner's executor, which may be in somebody else's hands.
+const EXPORT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Memory of another session that is, or is being, mapped in this one.
 pub(super) struct Mapping {
@@ -293,11 +297,21 @@ impl Session {
         let exported = lender.ask_alone(Vec::new(), |request| {
             write_range(request.init_export_arena(), lender.id, from);
         });
-        let descriptor = match exported.await? {
+        let late = |_| {
+            Error::new(
+                ErrorCode::Unavailable,
+                "the executor of whoever gave the memory does not hand it over",
+            )
+            .remedy("try again: it may be busy")
+        };
+        let descriptor = match tokio::time::timeout(EXPORT_PATIENCE, exported).await.map_err(late)?? {
             Answer::Exported(Some(descriptor)) => descriptor,
             Answer::Exported(None) => return Err(no_descriptors()),
             other => return Err(lender.nonsense(&other)),
         };
+        if !descriptor.is_memory() {
+            return Err(Error::new(ErrorCode::Protocol, "an executor hands over something else than memory"));
+        }
         self.note_asked();
         let imported = self.link().call_with_passed(self.id, descriptor, |request| {
             write_range(request.init_import_arena(), self.id, to);

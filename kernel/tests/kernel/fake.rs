@@ -2,28 +2,26 @@
 
 mod memory;
 mod modules;
+mod wire;
 
 use std::{
     collections::BTreeMap,
-    io::{IoSlice, IoSliceMut, Read},
-    mem::MaybeUninit,
+    io::Read,
     os::fd::{AsFd, AsRawFd, OwnedFd},
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
 use bulkhead_schema::{Error, ErrorCode, Handle, Run, executor_capnp, limits};
-use capnp::{message, serialize};
+use capnp::serialize;
 use rustix::{
     fs::SealFlags,
-    net::{
-        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-        SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType,
-    },
+    net::{AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType},
 };
 
 use memory::Memory;
 use modules::Modules;
+use wire::{receive, send};
 
 pub(crate) const MEMORY_BYTES: u64 = 8 << 30;
 /// What every image is as code.
@@ -105,6 +103,8 @@ pub(crate) struct Manners {
     pub(crate) refuses_swap_out_of: u32,
     /// This session's work runs on: who waits shortly for it is refused, and others wait; 0 for none.
     pub(crate) runs_on: u32,
+    /// What is taken of its device, and by no process; 0 where it does not tell.
+    pub(crate) taken_bytes: u64,
     /// Refuses to describe its device: there is none.
     pub(crate) has_no_device: bool,
     /// Says this late what its device is.
@@ -594,8 +594,13 @@ impl Fake {
                 ok(socket);
             }
             Which::TakenMemory(()) => {
-                send(socket, id, None, |reply| {
-                    reply.init_words(0);
+                send(socket, id, None, |reply| match manners.taken_bytes {
+                    0 => drop(reply.init_words(0)),
+                    taken => {
+                        let mut words = reply.init_words(4);
+                        // All of it, and what this process has.
+                        [0, taken, 1, 0].into_iter().zip(0..).for_each(|(word, at)| words.set(at, word));
+                    }
                 });
             }
             Which::Activity(()) => {
@@ -758,41 +763,4 @@ fn loaded(socket: &OwnedFd, id: u64, entries: u32, more_local_bytes: u32) {
 
 fn page() -> OwnedFd {
     bulkhead_ring::memory::Completion::create().unwrap().1
-}
-
-fn send<'a>(
-    socket: &OwnedFd,
-    id: u64,
-    descriptors: impl IntoIterator<Item = &'a OwnedFd>,
-    build: impl FnOnce(executor_capnp::reply::Builder<'_>),
-) {
-    let mut message = message::Builder::new_default();
-    let mut reply: executor_capnp::reply::Builder<'_> = message.init_root();
-    reply.set_id(id);
-    build(reply);
-    let bytes = serialize::write_message_to_words(&message);
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let descriptors: Vec<_> = descriptors.into_iter().map(AsFd::as_fd).collect();
-    if !descriptors.is_empty() {
-        assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
-    }
-    // The kernel may have given up on this executor.
-    let sent = rustix::net::sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL);
-    assert!(sent.is_ok() || sent == Err(rustix::io::Errno::PIPE), "{sent:?}");
-}
-
-fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> Option<(usize, Vec<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let received =
-        rustix::net::recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, RecvFlags::CMSG_CLOEXEC)
-            .ok()?;
-    let mut descriptors = Vec::new();
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = message {
-            descriptors.extend(rights);
-        }
-    }
-    (received.bytes > 0).then_some((received.bytes, descriptors))
 }

@@ -223,6 +223,7 @@ impl Client {
         Status {
             charged_bytes: device.get_charged_bytes(),
             ledger: columns(device.get_ledger().unwrap()),
+            unclaimed_bytes: device.get_unclaimed_bytes(),
             executor_starts: device.get_executor_starts(),
             swaps: (device.get_swap_outs(), device.get_swap_ins(), device.get_swapped_bytes()),
             sessions: status
@@ -280,6 +281,7 @@ pub(crate) fn used(ledger: &[Column], resource: Resource) -> u64 {
 pub(crate) struct Status {
     pub(crate) charged_bytes: u64,
     pub(crate) ledger: Vec<Column>,
+    pub(crate) unclaimed_bytes: u64,
     pub(crate) executor_starts: u32,
     /// How often sessions were swapped out and in, and how much was moved.
     pub(crate) swaps: (u32, u32, u64),

@@ -482,3 +482,34 @@ fn revocations_gifts_and_descriptors_are_charged_while_they_are_there() {
         until(async || uses(&client, Resource::Revocations).await == 0).await;
     });
 }
+
+#[test]
+fn what_no_process_has_of_the_device_is_not_promised_to_sessions() {
+    let own = 480 << 20;
+    let tells = |taken_bytes| Manners { taken_bytes, ..Manners::default() };
+    with_changed_kernel(
+        tells(own),
+        |config| config.limits.second = Duration::from_millis(20),
+        async |harness| {
+            let client = Client::new(&harness.directory).await;
+            let limit = async || {
+                let status = client.status().await;
+                let key = Resource::DeviceBytes.key();
+                let column = status.ledger.into_iter().find(|column| column.name == key).unwrap();
+                (status.unclaimed_bytes, column.limit)
+            };
+            let session = client.open("victim").await.unwrap();
+            let (_, all) = limit().await;
+            // Until a full round of readings has told what the driver has for itself.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            assert_eq!(limit().await, (0, all), "what the driver has is nobody's");
+            harness.fake.behave(tells(own + (3 << 30)));
+            until(async || limit().await == (3 << 30, all - (3 << 30))).await;
+            let error = session.allocate(all - (2 << 30)).await.err().unwrap();
+            assert_eq!(error.code, ErrorCode::OutOfMemory, "{error}");
+            harness.fake.behave(tells(own));
+            until(async || limit().await == (0, all)).await;
+            drop(session.allocate(all - (2 << 30)).await.unwrap());
+        },
+    );
+}

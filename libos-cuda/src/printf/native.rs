@@ -59,7 +59,7 @@ pub(super) fn may_print(content: &[u8], architecture: u32) -> bool {
     }
 }
 
-/// Prints what the executor has written, once all work has passed. Images may have calls that are never made (PyTorch's have): where
+/// Prints what the executor has written, once all work has passed. Images may have calls that are never made: where
 /// nothing comes of asking, it is asked seldom.
 pub(super) fn flush(driver: &Driver) {
     static ASKED: Mutex<Asked> = Mutex::new(Asked { in_vain: 0, last: None });
@@ -108,7 +108,8 @@ fn fetch(driver: &Driver) -> bool {
     came
 }
 
-/// The session is lost: says what the driver has said of that. Only once; answers whether there is a driver's word on it.
+/// The session is lost: prints what its executor has written, once. Answers whether it is an isolated session, whose driver may have
+/// told why.
 pub(crate) fn last_words() -> bool {
     static SAID: AtomicBool = AtomicBool::new(false);
     let Some(driver) = opened().filter(|driver| driver.domain == Domain::Isolated) else { return false };

@@ -59,6 +59,19 @@ pub struct Target<'a> {
     pub left: &'a (dyn Fn() -> Option<String> + Sync),
 }
 
+impl Target<'_> {
+    /// How many descriptors the kernel's process has open, beside those of texts that it keeps for whoever loads them again
+    /// (decision 0056): of those there are more and more, up to a limit of their own.
+    fn descriptors(&self) -> usize {
+        let is_kept = |entry: std::io::Result<fs::DirEntry>| {
+            let names = entry.and_then(|entry| fs::read_link(entry.path()));
+            names.is_ok_and(|name| name.to_string_lossy().starts_with("/memfd:bulkhead-ptx"))
+        };
+        let open = fs::read_dir(format!("/proc/{}/fd", self.pid));
+        open.map_or(0, |open| open.map(is_kept).filter(|is_kept| !is_kept).count())
+    }
+}
+
 /// How many connections, and which.
 #[derive(Debug, Clone)]
 pub struct Campaign {
@@ -324,8 +337,7 @@ impl<'a> Run<'a> {
             if self.has_failed() {
                 return;
             }
-            let descriptors =
-                fs::read_dir(format!("/proc/{}/fd", self.target.pid)).map_or(0, Iterator::count);
+            let descriptors = self.target.descriptors();
             // The first round opens what stays open.
             let more = open.is_some_and(|open| descriptors > open);
             let left = (self.target.left)()
