@@ -239,10 +239,7 @@ impl Gpu for Cuda {
     fn taken_memory(&self) -> Result<(u64, Vec<(u32, u64)>), Error> {
         let management = self.management.get_or_init(|| Management::open(&self.info.uuid));
         match management {
-            Ok(management) => {
-                let (free, total) = self.memory_info()?;
-                Ok((total.saturating_sub(free), management.taken_memory()?))
-            }
+            Ok(management) => Ok((management.taken_in_all()?, management.taken_memory()?)),
             Err(why) => Err(Error::Missing(why.clone())),
         }
     }

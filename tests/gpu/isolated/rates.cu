@@ -96,6 +96,27 @@ int main() {
         }
     };
     printf("launch and wait: %.3f us\n", median_us(5, turns) / 2000);
+    float *pinned, pageable;
+    MUST(cudaMallocHost(&pinned, sizeof(float)));
+    const auto wait_us = [](double us) {
+        for (const double from = now_us(); now_us() - from < us;) {}
+    };
+    const auto fetches = [&](bool launches, bool is_pinned, double after_us) {
+        return median_us(5, [&] {
+            for (int turn = 0; turn < 2000; turn++) {
+                if (launches) add<<<1, 256, 0, one>>>(memory, 0, 256);
+                if (after_us > 0) wait_us(after_us);
+                MUST(cudaMemcpyAsync(is_pinned ? pinned : &pageable, memory, sizeof(float), cudaMemcpyDeviceToHost, one));
+                MUST(cudaStreamSynchronize(one));
+            }
+        }) / 2000;
+    };
+    printf("four bytes to pinned memory: %.3f us\n", fetches(false, true, 0));
+    printf("four bytes to pageable memory: %.3f us\n", fetches(false, false, 0));
+    printf("the same to pinned memory behind a launch: %.3f us\n", fetches(true, true, 0));
+    printf("the same to pageable memory behind a launch: %.3f us\n", fetches(true, false, 0));
+    printf("the same to pinned memory 4 us behind a launch: %.3f us\n", fetches(true, true, 4));
+    printf("the same to pinned memory 20 us behind a launch: %.3f us\n", fetches(true, true, 20));
     // Every launch was done, in whatever way.
     float found;
     MUST(cudaMemcpy(&found, memory + COUNT - 1, sizeof(float), cudaMemcpyDeviceToHost));

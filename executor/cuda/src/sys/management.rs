@@ -26,14 +26,25 @@ struct Process {
 
 const _: () = assert!(size_of::<Process>() == 24 && std::mem::offset_of!(Process, used_bytes) == 8);
 
+/// `nvmlMemory_t`: what there is, what is free, what is taken.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Memory {
+    total: c_ulonglong,
+    free: c_ulonglong,
+    used: c_ulonglong,
+}
+
 type Init = unsafe extern "C" fn() -> c_int;
 type Find = unsafe extern "C" fn(*const c_char, *mut *mut c_void) -> c_int;
+type Info = unsafe extern "C" fn(*mut c_void, *mut Memory) -> c_int;
 type Processes = unsafe extern "C" fn(*mut c_void, *mut c_uint, *mut Process) -> c_int;
 
 /// The library, with one device found.
 pub(crate) struct Management {
     device: *mut c_void,
     processes: Processes,
+    memory: Info,
     /// Never closed: it keeps the symbol where it is.
     _library: ManuallyDrop<libloading::Library>,
 }
@@ -63,8 +74,10 @@ impl Management {
         let find = unsafe { library.get::<Find>(b"nvmlDeviceGetHandleByUUID\0") };
         // SAFETY: as above.
         let processes = unsafe { library.get::<Processes>(b"nvmlDeviceGetComputeRunningProcesses_v3\0") };
+        // SAFETY: as above.
+        let memory = unsafe { library.get::<Info>(b"nvmlDeviceGetMemoryInfo\0") };
         let (init, find) = (*init.map_err(missing)?, *find.map_err(missing)?);
-        let processes = *processes.map_err(missing)?;
+        let (processes, memory) = (*processes.map_err(missing)?, *memory.map_err(missing)?);
         let check = |call: &str, code: c_int| {
             if code == SUCCESS { Ok(()) } else { Err(format!("{call}: error {code}")) }
         };
@@ -74,7 +87,17 @@ impl Management {
         let mut device = std::ptr::null_mut();
         // SAFETY: the name ends with a NUL, and both outlive the call.
         check("nvmlDeviceGetHandleByUUID", unsafe { find(uuid.as_ptr(), &raw mut device) })?;
-        Ok(Self { device, processes, _library: library })
+        Ok(Self { device, processes, memory, _library: library })
+    }
+
+    /// What is taken of the device in all, in bytes: by processes, by the driver itself, by nobody.
+    pub(crate) fn taken_in_all(&self) -> Result<u64, Error> {
+        let mut memory = Memory { total: 0, free: 0, used: 0 };
+        // SAFETY: it outlives the call.
+        match unsafe { (self.memory)(self.device, &raw mut memory) } {
+            SUCCESS => Ok(memory.used),
+            code => Err(Error::Refused(format!("nvmlDeviceGetMemoryInfo: error {code}"))),
+        }
     }
 
     /// What each process has taken of the device, in bytes, of those that it is known of.
