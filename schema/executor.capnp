@@ -63,8 +63,8 @@ struct Request {
     importArena @42 :Range;           # One descriptor: memory of another session's, as that session's executor exported it. Nobody
                                       # scrubs it here, or cuts or swaps it. Answered as `mapArena`.
     takenMemory @41 :Void;            # What each process has taken of the device, by NVIDIA's word: answered with `words`, a process's
-                                      # number and bytes in turns. First, for number 0, what is taken of it in all. None where nobody
-                                      # tells.
+                                      # number and bytes in turns; for number 0 what is taken of it in all, where it is known of all
+                                      # processes what they have of that. None where nobody tells.
     nativeVariable @38 :Native;       # Answered with `variable`: records name it as a buffer from then on.
   }
 }

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bulkhead_gpu::{Error as DeviceError, Gpu};
+use bulkhead_gpu::{Error as DeviceError, Gpu, Taken};
 use bulkhead_mm::Range;
 use bulkhead_schema::{Error, ErrorCode, Handle, executor_capnp::request, limits};
 
@@ -212,10 +212,10 @@ impl Server {
         let tell = move || {
             let link = &executor.link;
             match executor.gpu.taken_memory() {
-                Ok((all, taken)) => report(link.reply(id, None, |reply| {
-                    let told = [(0, all)].into_iter().chain(taken.iter().copied());
-                    let words = told.flat_map(|(process, bytes)| [u64::from(process), bytes]);
-                    let count = u32::try_from(2 + 2 * taken.len()).unwrap_or(0);
+                Ok(Taken { in_all, by_processes }) => report(link.reply(id, None, |reply| {
+                    let told: Vec<_> = in_all.map(|all| (0, all)).into_iter().chain(by_processes).collect();
+                    let count = u32::try_from(2 * told.len()).unwrap_or(0);
+                    let words = told.into_iter().flat_map(|(process, bytes)| [u64::from(process), bytes]);
                     let mut list = reply.init_words(count);
                     (0..count).zip(words).for_each(|(at, word)| list.set(at, word));
                 })),

@@ -24,6 +24,8 @@ use tokio::{
 };
 use tokio_util::compat::{TokioAsyncReadCompatExt, TokioAsyncWriteCompatExt};
 
+use tokio_util::sync::CancellationToken;
+
 use crate::{
     awake::stay_awake,
     books::SturdyToken,
@@ -57,6 +59,8 @@ pub(crate) struct Connection {
     /// Told of the first `hello`.
     hello: Notify,
     ended: Cell<bool>,
+    /// The same, for whoever waits.
+    left: CancellationToken,
     sessions: RefCell<Vec<Weak<Session>>>,
     opening: Cell<usize>,
     /// The memory and the gates that this client was given capabilities for.
@@ -191,6 +195,7 @@ impl Ending {
     /// Ends its sessions, and lets everybody else have a turn after each.
     async fn one_by_one(&self) {
         self.0.ended.set(true);
+        self.0.left.cancel();
         loop {
             let next = self.0.sessions.borrow_mut().pop();
             let Some(session) = next else { return };
@@ -210,6 +215,7 @@ impl Drop for Ending {
     fn drop(&mut self) {
         let connection = &self.0;
         connection.ended.set(true);
+        connection.left.cancel();
         connection.kernel.tokens.forget(connection.id);
         for session in connection.sessions.take().iter().filter_map(Weak::upgrade) {
             session.end(&gone_with_its_client());
@@ -249,6 +255,7 @@ async fn converse(
         greeted: Cell::new(false),
         hello: Notify::new(),
         ended: Cell::new(false),
+        left: CancellationToken::new(),
         sessions: RefCell::default(),
         opening: Cell::new(0),
         servers: Servers::default(),
@@ -443,8 +450,8 @@ pub(crate) async fn open(
     let place = connection.party.take(Counted::Sessions, 1)?;
     let pid = connection.peer.pid.and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
     let underway = Underway::new(&connection);
-    let party = Rc::clone(&connection.party);
-    let opening = Opening { device, name, pid, limits: kernel.limits, terms, parent, party, place };
+    let (party, left) = (Rc::clone(&connection.party), connection.left.clone());
+    let opening = Opening { device, name, pid, limits: kernel.limits, terms, parent, party, place, left };
     let opened = Session::open(opening, || kernel.session_number()).await?;
     drop(underway);
     let session = &opened.session.0;

@@ -323,6 +323,9 @@ impl Firewall {
     fn queued(&self, left: usize, cost: usize) {
         self.queue.borrow_mut().push_back(Queued { left, cost });
         self.queue_bytes.set(self.queue_bytes.get().saturating_add(cost));
+        if self.queue_bytes.get() > limits::UNREAD_BYTES_MAX {
+            self.tripped.cancel();
+        }
     }
 
     fn written(&self, mut bytes: usize) {

@@ -88,7 +88,9 @@ impl Kernel {
     /// Every session that was opened, in order, until it is gone.
     fn sessions(&self) -> Vec<Rc<Session>> {
         let mut sessions: Vec<_> = self.devices.iter().flat_map(|device| device.books.sessions()).collect();
-        sessions.retain(|session| session.is_known() && !session.is_gone());
+        // One that its own executor does not open is told of before.
+        let is_there = |session: &Rc<Session>| session.is_known() || session.device.is_isolated();
+        sessions.retain(|session| is_there(session) && !session.is_gone());
         sessions.sort_unstable_by_key(|session| session.id);
         sessions
     }

@@ -69,6 +69,10 @@ pub const EXPORTS_MAX: usize = 32_768;
 pub const CAPABILITIES_PER_MESSAGE_MAX: u32 = 16;
 /// Answers queued to a peer that does not read, in bytes of the memory they take.
 pub const QUEUED_BYTES_MAX: usize = 512 << 10;
+/// The same where its connection is ended for it: what was asked before may still be answered.
+pub const UNREAD_BYTES_MAX: usize = 8 << 20;
+/// Words in a driver's answer.
+pub const ANSWER_WORDS_MAX: usize = 1024;
 /// Largest message, in words of 8 bytes.
 pub const MESSAGE_WORDS_MAX: usize = 131_072;
 /// Deepest nesting of a message.

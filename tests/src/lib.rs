@@ -14,6 +14,7 @@ pub mod fuzz;
 pub mod hostile;
 pub mod kernel;
 pub mod leftovers;
+pub mod liar;
 pub mod module;
 pub mod neighbour;
 pub mod patience;

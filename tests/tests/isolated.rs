@@ -263,6 +263,46 @@ fn an_owner_whose_executor_is_mute_holds_up_whoever_maps_its_memory_for_seconds_
 }
 
 #[test]
+fn an_owner_that_does_not_cut_its_memory_ends_and_its_taker_goes_on() {
+    let kernel = Kernel::start();
+    let (owner, taker) = (Tenant::over(isolated(&kernel, "owner")), Tenant::over(isolated(&kernel, "taker")));
+    let (arena, own) = (owner.arena(4 * PAGE_BYTES, 3), taker.arena(PAGE_BYTES, 7));
+    // A part: the rest has to be cut off.
+    let share = arena.share(PAGE_BYTES, PAGE_BYTES, Access::ReadWrite).unwrap();
+    let share = taker.restore(share.token(Uses::One).unwrap());
+    process::signal(executor_of(&kernel, "owner"), Signal::STOP);
+    let error = taker.session.accept(&share).err().unwrap();
+    assert!(matches!(error.code, ErrorCode::Unavailable | ErrorCode::SessionLost), "{error}");
+    kernel.without(&["owner"]);
+    assert_eq!(taker.loads(own.address()), 7);
+    drop((arena, share, own, taker, owner));
+    kernel.without(&["taker"]).check_ledgers();
+}
+
+#[test]
+fn what_is_held_of_a_session_whose_executor_is_gone_costs_no_thread_and_no_descriptor() {
+    let kernel = Kernel::start();
+    let count = |of: &str| std::fs::read_dir(format!("/proc/{}/{of}", kernel.pid())).unwrap().count();
+    drop(isolated(&kernel, "first"));
+    kernel.without(&["first"]);
+    let before = (count("task"), count("fd"));
+    let held: Vec<_> = (0..4).map(|_| isolated(&kernel, "one")).collect();
+    for _ in 0..4 {
+        let executor =
+            kernel.status().sessions.iter().find(|session| session.name == "one").unwrap().executor_pid;
+        process::kill(executor);
+        until("it is gone", || {
+            kernel.status().sessions.iter().all(|session| session.executor_pid != executor)
+        });
+    }
+    kernel.without(&["one"]);
+    // Each has its client's connection: two descriptors of the kernel's.
+    until("nothing but connections is left", || {
+        count("task") <= before.0 && count("fd") <= before.1 + 2 * held.len()
+    });
+}
+
+#[test]
 fn whoever_has_the_pipes_of_an_executor_that_is_gone_costs_the_kernel_nothing() {
     let kernel = Kernel::start();
     let descriptors = || std::fs::read_dir(format!("/proc/{}/fd", kernel.pid())).unwrap().count();

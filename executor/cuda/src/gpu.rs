@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bulkhead_gpu::{
     Access, Compiled, DeviceAddress, DeviceInfo, EntryId, EntryInfo, Error, EventId, FillPattern, Gpu,
-    HostAddress, HostRange, ImageId, Launch, LoadedImage, MemoryId, Question, StreamId,
+    HostAddress, HostRange, ImageId, Launch, LoadedImage, MemoryId, Question, StreamId, Taken,
 };
 
 use crate::sys::{Code, Event, Function, Management, Physical, Stream, pages};
@@ -236,10 +236,14 @@ impl Gpu for Cuda {
         Ok((wide(free), wide(total)))
     }
 
-    fn taken_memory(&self) -> Result<(u64, Vec<(u32, u64)>), Error> {
+    fn taken_memory(&self) -> Result<Taken, Error> {
         let management = self.management.get_or_init(|| Management::open(&self.info.uuid));
         match management {
-            Ok(management) => Ok((management.taken_in_all()?, management.taken_memory()?)),
+            Ok(management) => {
+                let all = management.taken_in_all()?;
+                let (by_processes, is_whole) = management.taken_memory()?;
+                Ok(Taken { in_all: is_whole.then_some(all), by_processes })
+            }
             Err(why) => Err(Error::Missing(why.clone())),
         }
     }

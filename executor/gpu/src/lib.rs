@@ -17,6 +17,15 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 pub use types::*;
 
+/// What is taken of a device, in bytes, contexts and code included.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    /// By everybody, where it is known of all processes what they have of it.
+    pub in_all: Option<u64>,
+    /// By each process that it is known of, by its number.
+    pub by_processes: Vec<(u32, u64)>,
+}
+
 /// One device, with one context on it.
 pub trait Gpu: Send + Sync {
     /// What the device is: answers every query of CUDA's device table.
@@ -52,11 +61,11 @@ pub trait Gpu: Send + Sync {
     /// Physical memory that is free, and all there is, in bytes.
     fn memory_info(&self) -> Result<(u64, u64), Error>;
 
-    /// What is taken of the device in all, and what each process has of that, in bytes, context and code included.
+    /// What processes have taken of it.
     ///
     /// # Errors
     /// Where nobody tells.
-    fn taken_memory(&self) -> Result<(u64, Vec<(u32, u64)>), Error> {
+    fn taken_memory(&self) -> Result<Taken, Error> {
         Err(Error::Missing("this device does not say what processes have taken of it".to_owned()))
     }
 

@@ -9,6 +9,9 @@ use rustix::fs::SealFlags;
 
 use super::passed::Passed;
 
+/// What is kept of what an executor says is the matter, in bytes.
+const WORDS_BYTES_MAX: usize = 8 << 10;
+
 /// An answer that is no error.
 #[derive(Debug)]
 pub(crate) enum Answer {
@@ -32,6 +35,24 @@ pub(crate) enum Answer {
     Words(Vec<u64>),
     /// Names of an image's entries.
     Names(Vec<String>),
+}
+
+impl Answer {
+    /// What kind of answer it is. What it says may be long.
+    pub(crate) const fn kind(&self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Device(_) => "a device",
+            Self::Opened(_) => "an open session",
+            Self::Loaded(_) => "a loaded image",
+            Self::Exported(_) => "exported memory",
+            Self::Activity(_) => "what sessions do",
+            Self::Piece(_) => "a piece of a window",
+            Self::Variable(..) => "a variable",
+            Self::Words(_) => "words",
+            Self::Names(_) => "names",
+        }
+    }
 }
 
 /// A loaded image.
@@ -235,6 +256,15 @@ fn page(passed: Option<Passed>) -> Result<Option<OwnedFd>, Malformed> {
     Ok(passed.into_known())
 }
 
+/// What an executor says is the matter, cut: it may be kept, and told to many.
+fn told(error: bulkhead_schema::bulkhead_capnp::error::Reader<'_>) -> Error {
+    let mut error = Error::read(error);
+    for text in [&mut error.message, &mut error.remedy] {
+        text.truncate(text.floor_char_boundary(WORDS_BYTES_MAX));
+    }
+    error
+}
+
 /// Decodes one packet and what came with it.
 pub(crate) fn decode(mut packet: &[u8], mut passed: Vec<Passed>) -> Result<Decoded, Malformed> {
     let mut options = ReaderOptions::new();
@@ -255,7 +285,7 @@ pub(crate) fn decode(mut packet: &[u8], mut passed: Vec<Passed>) -> Result<Decod
         Which::Ok(()) => Answer::Done,
         Which::Error(error) => {
             count(0)?;
-            return Ok(Decoded::Reply(id, Err(Error::read(error?))));
+            return Ok(Decoded::Reply(id, Err(told(error?))));
         }
         Which::Device(device) => Answer::Device(DeviceInfo::read(device?)?),
         Which::Opened(()) => {
@@ -275,7 +305,7 @@ pub(crate) fn decode(mut packet: &[u8], mut passed: Vec<Passed>) -> Result<Decod
         Which::SessionEnded(ended) => {
             count(0)?;
             let ended = ended?;
-            return Ok(Decoded::SessionEnded(ended.get_session(), Error::read(ended.get_error()?)));
+            return Ok(Decoded::SessionEnded(ended.get_session(), told(ended.get_error()?)));
         }
         Which::Quiescent(()) => {
             count(0)?;

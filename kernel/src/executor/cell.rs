@@ -141,10 +141,12 @@ fn write(cgroup: &Path, file: &str, text: &str) -> io::Result<()> {
 
 impl Drop for Cell {
     fn drop(&mut self) {
-        if let Some(cgroup) = &self.cgroup
-            && let Err(error) = fs::remove_dir(cgroup)
-        {
-            tracing::warn!(cgroup = %cgroup.display(), %error, "a cgroup is not removed");
+        if let Some(cgroup) = &self.cgroup {
+            // Processes that it started, if it could. Older systems have no such file.
+            write(cgroup, "cgroup.kill", "1").unwrap_or_default();
+            if let Err(error) = fs::remove_dir(cgroup) {
+                tracing::warn!(cgroup = %cgroup.display(), %error, "a cgroup is not removed");
+            }
         }
         if let Some(uid) = self.uid {
             self.block.taken.borrow_mut().retain(|taken| *taken != uid);

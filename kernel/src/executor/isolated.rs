@@ -93,8 +93,9 @@ impl Device {
                 Some(waited) => Ok(waited),
                 None => shared.start_in_turn(&party).await,
             };
-            if let Some(output) = result.as_ref().ok().and_then(|(alone, _)| alone.output()) {
-                output.belongs_to(&party);
+            if let Ok((alone, incarnation)) = &result {
+                incarnation.link.belongs_to(&party);
+                alone.output().iter().for_each(|output| output.belongs_to(&party));
             }
             let result = result.map(|(alone, incarnation)| (alone, incarnation, charges));
             // Whoever asked has gone away: the session will never be.

@@ -39,11 +39,15 @@ use super::{
 };
 use crate::{
     packets::{Packets, is_shortage},
-    principals::Lines,
+    principals::{Lines, Party},
 };
 
 /// Why the executor of an isolated session is hung up on.
 pub(super) const SESSION_OVER: &str = "its session is over";
+/// What is told of the end of an executor, in bytes.
+const REASON_BYTES_MAX: usize = 300;
+/// Requests that an executor has not read yet, in bytes.
+const UNREAD_BYTES_MAX: usize = 32 << 20;
 /// How long a request waits where the system has no memory for it.
 const SHORTAGE: Duration = Duration::from_millis(10);
 /// A timer that is late by this part of what it was set to was held up.
@@ -62,8 +66,11 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
+    /// What an executor has a hand in is cut: everybody who waits for it gets a copy.
     fn new(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), device: 0 }
+        let mut reason = reason.into();
+        reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
+        Self { reason, device: 0 }
     }
 
     /// What those who relied on it are told.
@@ -114,12 +121,17 @@ impl From<Vec<OwnedFd>> for Along {
 
 /// One executor process, as seen over its socket.
 pub(crate) struct Link {
-    /// Above the receiver, whose thread closes the socket last.
-    packets: Packets,
-    receiver: Receiver,
+    /// Until the end. Above the receiver, whose thread closes the socket last.
+    packets: RefCell<Option<Rc<Packets>>>,
+    receiver: RefCell<Option<Rc<Receiver>>>,
     outgoing: mpsc::UnboundedSender<Outgoing>,
     pending: RefCell<HashMap<u64, Pending>>,
     next: Cell<u64>,
+    /// The last request that was sent, or is being sent, and how many bytes of others wait.
+    sent: Cell<u64>,
+    unread_bytes: Cell<usize>,
+    /// Whose session's alone it is: what its executor brings about in the log is that principal's.
+    party: RefCell<Option<Rc<Party>>>,
     /// When the executor last said something, or was first asked after it had nothing to answer.
     heard: Cell<Instant>,
     asked: Notify,
@@ -147,11 +159,14 @@ impl Link {
         let (outgoing, queue) = mpsc::unbounded_channel();
         let receiver = Receiver::start(packets.another()?)?;
         let link = Rc::new(Self {
-            packets,
-            receiver,
+            packets: RefCell::new(Some(Rc::new(packets))),
+            receiver: RefCell::new(Some(Rc::new(receiver))),
             outgoing,
             pending: RefCell::default(),
             next: Cell::new(1),
+            sent: Cell::new(0),
+            unread_bytes: Cell::new(0),
+            party: RefCell::default(),
             heard: Cell::new(Instant::now()),
             asked: Notify::new(),
             failure: OnceCell::new(),
@@ -195,16 +210,30 @@ impl Link {
         }
         if failure.reason == SESSION_OVER {
             tracing::debug!("the executor of an isolated session is not needed any more");
-        } else {
-            tracing::warn!(reason = %failure.reason, "an executor failed");
+        } else if let Some(unsaid) = self.line() {
+            tracing::warn!(reason = %failure.reason, unsaid, "an executor failed");
         }
-        self.packets.shut_down();
+        // Whoever still holds something of it costs no descriptor and no thread.
+        if let Some(packets) = self.packets.take() {
+            packets.shut_down();
+        }
+        self.receiver.take();
         self.ended.cancel();
         self.sessions.borrow_mut().clear();
         self.swapped.borrow_mut().clear();
         for (_, pending) in self.pending.take() {
             pending.answer(Err(failure.error()));
         }
+    }
+
+    /// From here on what its executor brings about in the log is that principal's.
+    pub(super) fn belongs_to(&self, party: &Rc<Party>) {
+        self.party.replace(Some(Rc::clone(party)));
+    }
+
+    /// Whether the log may have one more line of it, and how many it did not get.
+    pub(super) fn line(&self) -> Option<u64> {
+        self.party.borrow().as_ref().map_or(Some(0), |party| party.line())
     }
 
     /// The same, with the reason only.
@@ -302,9 +331,14 @@ impl Link {
         if bytes.len() > limits::PACKET_BYTES_MAX {
             return Err(Error::new(ErrorCode::LimitReached, "the request to the executor is too long"));
         }
+        let unread = self.unread_bytes.get() + bytes.len();
+        if unread > UNREAD_BYTES_MAX {
+            return Err(Error::new(ErrorCode::LimitReached, "the executor has too many requests to read"));
+        }
         if self.outgoing.send(Outgoing { id, bytes, along }).is_err() {
             return Err(Error::new(ErrorCode::DeviceLost, "the executor is gone"));
         }
+        self.unread_bytes.set(unread);
         if self.pending.borrow().is_empty() {
             self.heard.set(Instant::now());
             self.asked.notify_one();
@@ -314,12 +348,14 @@ impl Link {
     }
 
     async fn send(&self, mut queue: mpsc::UnboundedReceiver<Outgoing>) -> Failure {
+        let Some(packets) = self.packets.borrow().clone() else { return Failure::new("it ended") };
         while let Some(outgoing) = queue.recv().await {
+            self.sent.set(outgoing.id);
             let Along { descriptors, passed } = &outgoing.along;
             let own = descriptors.iter().map(AsFd::as_fd);
             let descriptors: Vec<_> = own.chain(passed.iter().filter_map(Passed::descriptor)).collect();
             loop {
-                match self.packets.send(&outgoing.bytes, &descriptors).await {
+                match packets.send(&outgoing.bytes, &descriptors).await {
                     Ok(()) => break,
                     Err(error) if !is_shortage(&error) => return gone(&error),
                     // Others have as many descriptors on their way as the system allows: for how long is theirs to say.
@@ -341,14 +377,17 @@ impl Link {
                     }
                 }
             }
+            self.unread_bytes.set(self.unread_bytes.get().saturating_sub(outgoing.bytes.len()));
         }
         Failure::new("nobody can ask it anything any more")
     }
 
     async fn receive(&self) -> Failure {
         let mut buffer = vec![0; limits::PACKET_BYTES_MAX];
+        let (packets, receiver) = (self.packets.borrow().clone(), self.receiver.borrow().clone());
+        let (Some(packets), Some(receiver)) = (packets, receiver) else { return Failure::new("it ended") };
         loop {
-            let Packet { bytes, passed } = match self.packet(&mut buffer).await {
+            let Packet { bytes, passed } = match packet(&packets, &receiver, &mut buffer).await {
                 Ok(packet) if packet.bytes.is_empty() => return Failure::new("its process ended"),
                 Ok(packet) => packet,
                 Err(error) => return gone(&error),
@@ -357,6 +396,10 @@ impl Link {
             match answer::decode(&bytes, passed) {
                 // Not an answer to anything: it says why it ends.
                 Ok(answer::Decoded::Reply(0, Err(error))) => return lost(error),
+                // Whoever does not read what is sent could else have any number of requests wait.
+                Ok(answer::Decoded::Reply(id, _)) if id > self.sent.get() => {
+                    return Failure::new(format!("it answered request {id}, which was not sent yet"));
+                }
                 Ok(answer::Decoded::Reply(id, result)) => {
                     let Some(pending) = self.pending.borrow_mut().remove(&id) else {
                         return Failure::new(format!("it answered request {id}, which is not waiting"));
@@ -408,18 +451,6 @@ impl Link {
         self.unawaited.get() > UNAWAITED_MAX + self.awaited.get()
     }
 
-    /// The next packet; an empty one means that the executor is gone.
-    async fn packet(&self, buffer: &mut [u8]) -> io::Result<Packet> {
-        if self.packets.wait().await? {
-            return self.receiver.receive(buffer.len()).await;
-        }
-        let length = self.packets.receive_plain(buffer).await?;
-        let bytes = buffer.get(..length);
-        let bytes =
-            bytes.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a packet is too long"))?;
-        Ok(Packet { bytes: bytes.to_vec(), passed: Vec::new() })
-    }
-
     /// Waits for a silence that means that nobody is there.
     async fn watch(&self) -> Failure {
         loop {
@@ -461,6 +492,17 @@ impl Link {
     }
 }
 
+/// The next packet; an empty one means that the executor is gone.
+async fn packet(packets: &Packets, receiver: &Receiver, buffer: &mut [u8]) -> io::Result<Packet> {
+    if packets.wait().await? {
+        return receiver.receive(buffer.len()).await;
+    }
+    let length = packets.receive_plain(buffer).await?;
+    let bytes = buffer.get(..length);
+    let bytes = bytes.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a packet is too long"))?;
+    Ok(Packet { bytes: bytes.to_vec(), passed: Vec::new() })
+}
+
 /// What is asked of an executor, or of two.
 pub(crate) struct Request(message::Builder<message::HeapAllocator>);
 
@@ -500,7 +542,7 @@ fn never_answered() -> Error {
 }
 
 fn lost(error: Error) -> Failure {
-    Failure { reason: error.message, device: error.device }
+    Failure { device: error.device, ..Failure::new(error.message) }
 }
 
 fn chatter() -> Failure {
@@ -515,178 +557,4 @@ fn gone(error: &io::Error) -> Failure {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{
-        io::{IoSlice, Write},
-        mem::MaybeUninit,
-        net::{TcpListener, TcpStream},
-        thread,
-    };
-
-    use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sockopt};
-
-    use super::*;
-
-    const PATIENCE: Duration = Duration::from_millis(200);
-
-    fn id(packet: &[u8]) -> (u64, bool) {
-        let message = serialize::read_message(packet, message::ReaderOptions::new()).unwrap();
-        let request: executor_capnp::request::Reader<'_> = message.get_root().unwrap();
-        let describes = matches!(request.which().unwrap(), executor_capnp::request::Which::Describe(()));
-        (request.get_id(), describes)
-    }
-
-    /// An executor that says that it is there, and never is done with anything else.
-    fn busy(socket: OwnedFd) {
-        let mut buffer = vec![0; limits::PACKET_BYTES_MAX];
-        while let Ok((_, bytes @ 1..)) = rustix::net::recv(&socket, buffer.as_mut_slice(), RecvFlags::empty())
-        {
-            let (id, describes) = id(&buffer[..bytes]);
-            if !describes {
-                continue;
-            }
-            let mut message = message::Builder::new_default();
-            let mut reply: executor_capnp::reply::Builder<'_> = message.init_root();
-            reply.set_id(id);
-            reply.set_ok(());
-            let words = serialize::write_message_to_words(&message);
-            rustix::net::send(&socket, &words, SendFlags::NOSIGNAL).unwrap();
-        }
-    }
-
-    fn with_link<F: Future<Output = ()>>(
-        executor: impl FnOnce(OwnedFd) + Send + 'static,
-        test: impl FnOnce(Rc<Link>) -> F,
-    ) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        tokio::task::LocalSet::new().block_on(&runtime, async {
-            let (ours, theirs) = Packets::pair().unwrap();
-            let executor = thread::spawn(|| executor(theirs));
-            let link = Link::start(ours, PATIENCE).unwrap();
-            test(Rc::clone(&link)).await;
-            link.fail_with("the test ends");
-            drop(link);
-            tokio::task::yield_now().await;
-            executor.join().unwrap();
-        });
-    }
-
-    #[test]
-    fn an_executor_is_not_blamed_for_a_kernel_that_was_held_up() {
-        with_link(busy, async |link| {
-            let pending = link.call(None, Vec::new(), |mut request| request.set_drain(1));
-            for stall in [3, 10] {
-                thread::sleep(PATIENCE * stall);
-                tokio::time::sleep(PATIENCE / 2).await;
-                assert_eq!(link.failure(), None);
-            }
-            tokio::time::sleep(PATIENCE * 3).await;
-            assert_eq!(link.failure(), None, "it says that it is there");
-            drop(pending);
-        });
-    }
-
-    #[test]
-    fn an_executor_that_says_nothing_is_lost() {
-        let silent = |socket: OwnedFd| {
-            while matches!(rustix::net::recv(&socket, &mut [0; 64], RecvFlags::empty()), Ok((1.., _))) {}
-        };
-        with_link(silent, async |link| {
-            let pending = link.call(None, Vec::new(), |mut request| request.set_drain(1));
-            assert_eq!(pending.await.err().map(|error| error.code), Some(ErrorCode::DeviceLost));
-        });
-    }
-
-    /// An executor that tells so often that a session wants to come back.
-    fn teller(socket: OwnedFd, times: u64) {
-        for _ in 0..times {
-            let mut message = message::Builder::new_default();
-            let mut reply: executor_capnp::reply::Builder<'_> = message.init_root();
-            reply.set_wanted(7);
-            let words = serialize::write_message_to_words(&message);
-            if rustix::net::send(&socket, &words, SendFlags::NOSIGNAL).is_err() {
-                break;
-            }
-        }
-        busy(socket);
-    }
-
-    #[test]
-    fn an_executor_that_tells_without_end_of_sessions_it_does_not_have_is_lost() {
-        let crossing = |socket| teller(socket, UNAWAITED_MAX);
-        with_link(crossing, async |link| {
-            tokio::time::sleep(PATIENCE * 2).await;
-            assert_eq!(link.failure(), None, "it may have crossed with the end of a wait");
-        });
-        let endless = |socket| teller(socket, UNAWAITED_MAX * 4);
-        with_link(endless, async |link| {
-            let failure = link.ended().await;
-            assert!(failure.reason.contains("again and again"), "{failure:?}");
-        });
-    }
-
-    /// How long closing a trap takes.
-    const LINGER: Duration = Duration::from_secs(30);
-
-    /// A TCP socket whose last close waits for a peer that never reads, and that peer.
-    fn trap() -> (OwnedFd, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut trap = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (peer, _) = listener.accept().unwrap();
-        trap.set_nonblocking(true).unwrap();
-        while trap.write(&[0; 1 << 16]).is_ok() {}
-        trap.set_nonblocking(false).unwrap();
-        sockopt::set_socket_linger(&trap, Some(LINGER)).unwrap();
-        (trap.into(), peer)
-    }
-
-    /// An executor that exports traps.
-    fn exporter(socket: &OwnedFd, traps: impl IntoIterator<Item = OwnedFd>) {
-        let mut buffer = vec![0; limits::PACKET_BYTES_MAX];
-        for trap in traps {
-            let received = rustix::net::recv(socket, buffer.as_mut_slice(), RecvFlags::empty());
-            let Ok((_, bytes @ 1..)) = received else { return };
-            let mut message = message::Builder::new_default();
-            let mut reply: executor_capnp::reply::Builder<'_> = message.init_root();
-            reply.set_id(id(&buffer[..bytes]).0);
-            reply.set_exported(());
-            let words = serialize::write_message_to_words(&message);
-            let passed = [trap.as_fd()];
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-            let mut control = SendAncillaryBuffer::new(&mut space);
-            assert!(control.push(SendAncillaryMessage::ScmRights(&passed)));
-            rustix::net::sendmsg(socket, &[IoSlice::new(&words)], &mut control, SendFlags::NOSIGNAL).unwrap();
-        }
-        // It says nothing more until it is hung up on.
-        while matches!(rustix::net::recv(socket, buffer.as_mut_slice(), RecvFlags::empty()), Ok((_, 1..))) {}
-    }
-
-    #[test]
-    fn what_was_exported_is_handed_on_and_holds_up_its_own_link_only() {
-        let (traps, peers): (Vec<_>, Vec<_>) = (0..3).map(|_| trap()).unzip();
-        with_link(
-            move |socket| exporter(&socket, traps),
-            async |link| {
-                let export = || link.call(None, Vec::new(), |mut request| request.set_drain(1));
-                let exported = async || match export().await {
-                    Ok(Answer::Exported(Some(passed))) => passed,
-                    other => panic!("{other:?}"),
-                };
-                let start = std::time::Instant::now();
-                let (packets, theirs) = Packets::pair().unwrap();
-                let theirs = Packets::new(theirs).unwrap();
-                let to = Link::start(packets, LINGER).unwrap();
-                let adopted = to.call_with_passed(1, exported().await, |mut request| request.set_drain(1));
-                assert!(theirs.wait().await.unwrap(), "it comes with a descriptor");
-                drop(exported().await);
-                // What comes next waits until that is closed, which is too long.
-                assert_eq!(export().await.err().map(|error| error.code), Some(ErrorCode::DeviceLost));
-                assert!(start.elapsed() < LINGER / 2, "it was closed on this thread");
-                to.fail_with("the test ends");
-                drop(adopted);
-                thread::spawn(move || drop(theirs));
-            },
-        );
-        drop(peers);
-    }
-}
+mod tests;

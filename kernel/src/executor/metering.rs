@@ -67,20 +67,22 @@ impl Rest {
 
 /// What NVIDIA's library says.
 struct Taken {
-    all: u64,
+    all: Option<u64>,
     of_process: HashMap<u64, u64>,
 }
 
 impl Taken {
     fn of(words: &[u64]) -> Option<Self> {
-        let mut pairs = words.chunks_exact(2).filter_map(|pair| Some((*pair.first()?, *pair.get(1)?)));
-        let (_, all) = pairs.next().filter(|(process, _)| *process == 0)?;
-        Some(Self { all, of_process: pairs.collect() })
+        let pairs = words.chunks_exact(2).filter_map(|pair| Some((*pair.first()?, *pair.get(1)?)));
+        let mut of_process: HashMap<_, _> = pairs.collect();
+        let all = of_process.remove(&0);
+        (all.is_some() || !of_process.is_empty()).then_some(Self { all, of_process })
     }
 
-    /// What no process has.
-    fn rest(&self) -> u64 {
-        self.all.saturating_sub(self.of_process.values().fold(0, |sum, bytes| sum.saturating_add(*bytes)))
+    /// What no process has; unknown where it is not told of every process what it has.
+    fn rest(&self) -> Option<u64> {
+        let all = self.all?;
+        Some(all.saturating_sub(self.of_process.values().fold(0, |sum, bytes| sum.saturating_add(*bytes))))
     }
 }
 
@@ -139,7 +141,9 @@ impl Device {
             };
             is_known = taken.is_some();
             let Some(taken) = taken else { continue };
-            self.set_unclaimed(&shared, rest.read(taken.rest()));
+            if let Some(now) = taken.rest() {
+                self.set_unclaimed(&shared, rest.read(now));
+            }
             for (session, before) in sessions {
                 if let Some(taken) = taken.of_process.get(&u64::from(session.incarnation().pid)) {
                     session.meter(*taken, before);
@@ -155,7 +159,7 @@ mod tests {
 
     #[test]
     fn what_nobody_has_is_told_from_what_the_driver_has_and_from_readings_that_do_not_fit() {
-        let taken = |words: &[u64]| Taken::of(words).map(|taken| taken.rest());
+        let taken = |words: &[u64]| Taken::of(words).and_then(|taken| taken.rest());
         assert_eq!(taken(&[0, 100, 7, 30, 8, 20]), Some(50));
         assert_eq!(taken(&[0, 100, 7, u64::MAX, 8, 20]), Some(0), "more than there is");
         assert_eq!([taken(&[]), taken(&[7, 30, 8, 20]), taken(&[0])], [None; 3]);

@@ -465,17 +465,17 @@ impl Device {
             }
         };
         self.state.send_replace(State::Starting);
-        if let Some(child) = process.child.as_mut().filter(|_| self.is_isolated()) {
+        if let Some(child) = process.child.as_ref().filter(|_| self.is_isolated()) {
             // Whatever its kernels do, nobody waits for them.
-            child.start_kill().unwrap_or_default();
+            kill_all(child);
         }
         let (device, reason) = (self.index, failure.reason.clone());
         let ending = async move {
             let status = process.finish().await;
             if reason == link::SESSION_OVER {
                 tracing::info!(target: "bulkhead::audit", device, pid, ?status, "executor ended with its session");
-            } else {
-                tracing::warn!(target: "bulkhead::audit", device, pid, %reason, ?status, "executor ended");
+            } else if let Some(unsaid) = link.line() {
+                tracing::warn!(target: "bulkhead::audit", device, pid, %reason, ?status, unsaid, "executor ended");
             }
         };
         // Whoever goes on does not wait for the end of the process.
@@ -502,6 +502,14 @@ impl Device {
             }
             ExecutorSource::Connect(connect) => Ok((Packets::new(connect()?)?, None)),
         }
+    }
+}
+
+/// Kills a process that is not waited for yet, with all that it may have started.
+fn kill_all(child: &Child) {
+    let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw);
+    if let Some(group) = pid {
+        rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap_or_default();
     }
 }
 

@@ -24,7 +24,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::principals::{Lines, Party};
+use crate::principals::{Counted, Lines, Party};
 
 /// Read at a time.
 const READ_BYTES: usize = 16 << 10;
@@ -39,6 +39,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const LINE_BYTES_MAX: usize = 8 << 10;
 /// What the kernel's log gets of a line.
 const LOGGED_BYTES_MAX: usize = 1 << 10;
+
+/// How long after the end of its process what it has written can be fetched.
+const AFTER: Duration = Duration::from_secs(10);
 
 /// What is kept of an executor's output at most: until it is fetched, of what its pipes hold when it ends, of lines.
 pub(crate) const OUTPUT_KEPT_BYTES: u64 =
@@ -64,11 +67,13 @@ struct Log {
     pid: u32,
     /// What came of a line that has not ended.
     line: RefCell<Vec<u8>>,
-    /// Whose session it is, once it is somebody's.
-    party: RefCell<Option<Rc<Party>>>,
     /// For as long as it is nobody's.
     budget: Lines,
+    owner: Rc<Owner>,
 }
+
+/// Whose session it is, once it is somebody's.
+type Owner = RefCell<Option<Rc<Party>>>;
 
 /// Both of an executor's.
 pub(crate) struct Output {
@@ -77,6 +82,7 @@ pub(crate) struct Output {
     /// Told when something has come.
     come: Rc<Notify>,
     ended: CancellationToken,
+    owner: Rc<Owner>,
 }
 
 /// What was written.
@@ -105,7 +111,7 @@ impl Log {
         if line.iter().all(u8::is_ascii_whitespace) {
             return;
         }
-        let may = match &*self.party.borrow() {
+        let may = match &*self.owner.borrow() {
             Some(party) => party.line(),
             None => self.budget.take(),
         };
@@ -207,7 +213,14 @@ impl Kept {
     }
 
     /// Reads until the process has ended, and then once more what its pipe holds.
-    async fn relay(self: Rc<Self>, come: Rc<Notify>, ended: CancellationToken) {
+    ///
+    /// What nobody has fetched is there for `after` then, and counts as messages of whoever had the session.
+    async fn relay(
+        self: Rc<Self>,
+        come: Rc<Notify>,
+        ended: CancellationToken,
+        (owner, after): (Rc<Owner>, Duration),
+    ) {
         let Some(pipe) = self.pipe.borrow().clone() else { return };
         tokio::select! {
             biased;
@@ -219,7 +232,18 @@ impl Kept {
         self.read(&pipe, Reading::Now);
         self.end_line();
         self.pipe.take();
+        drop(pipe);
         come.notify_waiters();
+        ended.cancelled().await;
+        let counted = owner.take().map(|party| {
+            let kept = self.bytes.borrow().capacity();
+            party.count(Counted::MessageBytes, kept as u64)
+        });
+        if counted.is_some() {
+            tokio::time::sleep(after).await;
+        }
+        self.most.set(0);
+        self.bytes.take();
     }
 
     /// Reads all that comes.
@@ -262,22 +286,21 @@ impl Kept {
 impl Output {
     /// Begins to read what such a process writes, until it [has ended](Self::end).
     pub(super) fn begin(out: Option<ChildStdout>, err: Option<ChildStderr>, pid: u32) -> Rc<Self> {
-        let (line, party, budget) = (RefCell::default(), RefCell::default(), Lines::new());
-        let log = Log { pid, line, party, budget };
+        let owner: Rc<Owner> = Rc::default();
+        let log = Log { pid, line: RefCell::default(), budget: Lines::new(), owner: Rc::clone(&owner) };
         let out = Kept::new(out.and_then(|pipe| pipe.into_owned_fd().ok()), None, pid);
         let err = Kept::new(err.and_then(|pipe| pipe.into_owned_fd().ok()), Some(log), pid);
         let (come, ended) = (Rc::new(Notify::new()), CancellationToken::new());
         for kept in [&out, &err] {
-            tokio::task::spawn_local(Rc::clone(kept).relay(Rc::clone(&come), ended.clone()));
+            let kept = Rc::clone(kept);
+            tokio::task::spawn_local(kept.relay(Rc::clone(&come), ended.clone(), (Rc::clone(&owner), AFTER)));
         }
-        Rc::new(Self { out, err, come, ended })
+        Rc::new(Self { out, err, come, ended, owner })
     }
 
     /// Whose log lines it writes from here on.
     pub(super) fn belongs_to(&self, party: &Rc<Party>) {
-        if let Some(log) = &self.err.log {
-            log.party.replace(Some(Rc::clone(party)));
-        }
+        self.owner.replace(Some(Rc::clone(party)));
     }
 
     /// The process has ended: whoever else has its pipes is not listened to.
@@ -310,6 +333,7 @@ mod tests {
     use tokio::{process::Command, task::LocalSet};
 
     use super::*;
+    use crate::{Quota, door::Peer, principals::Principals};
 
     /// Runs a shell's script as an executor, and answers what was kept of its output once it has ended.
     async fn said(script: &str) -> (Rc<Output>, bool) {
@@ -380,7 +404,7 @@ mod tests {
                 let again = reader.try_clone().unwrap();
                 io::Write::write_all(&mut writer, &text).unwrap();
                 let log =
-                    Log { pid: 1, line: RefCell::default(), party: RefCell::default(), budget: Lines::new() };
+                    Log { pid: 1, line: RefCell::default(), budget: Lines::new(), owner: Rc::default() };
                 let kept = Kept::new(Some(reader.into()), Some(log), 1);
                 // However often somebody asks before the pause is over.
                 let taken: usize = (0..10).map(|_| kept.take().0.len()).sum();
@@ -396,13 +420,22 @@ mod tests {
             let (reader, mut writer) = io::pipe().unwrap();
             let kept = Kept::new(Some(reader.into()), None, 1);
             let (come, ended) = (Rc::new(Notify::new()), CancellationToken::new());
-            let relay = tokio::task::spawn_local(Rc::clone(&kept).relay(come, ended.clone()));
+            let everybody = Quota::UNLIMITED;
+            let principals = Principals::new(everybody, everybody, everybody, Vec::new());
+            let party = principals.of(Peer { uid: 1, pid: None });
+            let owner = Rc::new(RefCell::new(Some(party)));
+            let relay =
+                Rc::clone(&kept).relay(Rc::clone(&come), ended.clone(), (owner, Duration::from_secs(1)));
+            let relay = tokio::task::spawn_local(relay);
             tokio::task::yield_now().await;
             io::Write::write_all(&mut writer, b"its last words").unwrap();
             ended.cancel();
             // The other end is open still.
-            tokio::time::timeout(Duration::from_secs(60), relay).await.unwrap().unwrap();
+            come.notified().await;
             assert_eq!(kept.take(), (b"its last words".to_vec(), false));
+            kept.bytes.borrow_mut().extend_from_slice(b"nobody fetches this");
+            relay.await.unwrap();
+            assert!(kept.take().0.is_empty(), "it is not kept for ever");
             assert_eq!(io::Write::write(&mut writer, b"more").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
         });
     }

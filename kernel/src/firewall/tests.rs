@@ -132,6 +132,15 @@ fn a_peer_that_does_not_read_is_not_read_from() {
 }
 
 #[test]
+fn a_peer_that_reads_nothing_of_what_it_asked_for_is_hung_up_on() {
+    let firewall = firewall();
+    firewall.queued(100, limits::UNREAD_BYTES_MAX);
+    assert!(!firewall.tripped.is_cancelled());
+    firewall.queued(100, 1);
+    assert!(firewall.tripped.is_cancelled());
+}
+
+#[test]
 fn a_peer_that_cannot_be_written_to_is_not_waited_for() {
     let firewall = firewall();
     firewall.queued(100, limits::QUEUED_BYTES_MAX);

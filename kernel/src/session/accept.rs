@@ -183,7 +183,7 @@ impl Session {
         }
         self.may_move().await;
         let lender = self.lender(given, &thing, (view, access), place)?;
-        lender.be_resident_for_another().await?;
+        self.await_lender(&lender, EXPORT_PATIENCE, lender.be_resident_for_another()).await?;
         let _lent = lender.change()?;
         // The child is there first: whatever is revoked from here on revokes it too.
         let charge = self.charge(Resource::Capabilities, 1)?;
@@ -291,20 +291,29 @@ impl Session {
         Ok(lender)
     }
 
+    /// Waits for another session's executor; where that is its tenant, no longer than this.
+    async fn await_lender<T>(
+        &self,
+        lender: &Self,
+        patience: Duration,
+        waited: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        if lender.id == self.id || !lender.device.is_isolated() {
+            return waited.await;
+        }
+        tokio::time::timeout(patience, waited).await.unwrap_or_else(|_| {
+            let message = "the executor of whoever gave the memory does not hand it over";
+            Err(Error::new(ErrorCode::Unavailable, message).remedy("try again: it may be busy"))
+        })
+    }
+
     /// Has its executor map what another isolated session's executor has made. Whatever that passes, nobody but this session maps
     /// it.
     async fn import(&self, lender: &Session, from: Range, to: Range) -> Result<Answer, Error> {
         let exported = lender.ask_alone(Vec::new(), |request| {
             write_range(request.init_export_arena(), lender.id, from);
         });
-        let late = |_| {
-            Error::new(
-                ErrorCode::Unavailable,
-                "the executor of whoever gave the memory does not hand it over",
-            )
-            .remedy("try again: it may be busy")
-        };
-        let descriptor = match tokio::time::timeout(EXPORT_PATIENCE, exported).await.map_err(late)?? {
+        let descriptor = match self.await_lender(lender, EXPORT_PATIENCE, exported).await? {
             Answer::Exported(Some(descriptor)) => descriptor,
             Answer::Exported(None) => return Err(no_descriptors()),
             other => return Err(lender.nonsense(&other)),
@@ -337,8 +346,14 @@ impl Session {
             let arena = piece.at(start).ok_or_else(nowhere)?;
             let cut = DeviceAddress(start.0.saturating_add(at));
             let one_more = lender.charge(Resource::Pieces, 1)?;
-            let split = lender.split(arena, cut);
-            lender.done(&split.await?)?;
+            let split = self.await_lender(lender, self.limits.request(), lender.split(arena, cut)).await;
+            if let Err(error) = &split
+                && error.code == ErrorCode::Unavailable
+            {
+                // Nobody knows what became of the piece.
+                lender.end(&Error::new(ErrorCode::SessionLost, "its executor does not cut its memory"));
+            }
+            lender.done(&split?)?;
             memory.was_cut(at);
             one_more.keep();
         }

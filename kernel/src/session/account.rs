@@ -175,8 +175,11 @@ impl Session {
             }
         };
         let uncharged = beside - self.beside.borrow().as_ref().map_or(0, Charge::amount).min(beside);
+        let (used, most) = (self.used().get(Resource::DeviceBytes), self.most().get(Resource::DeviceBytes));
         if let Err(error) = done
             && uncharged > executor::TOLERATED_BYTES
+            // Where others have all of the device, that is none of this session's doing.
+            && used.saturating_add(uncharged) > most
         {
             let message = format!(
                 "its process has taken {uncharged} bytes of the device beside what it allocated: {}",

@@ -308,7 +308,7 @@ impl Session {
 
     /// An answer that was not one of those to what was asked.
     pub(crate) fn nonsense(&self, answer: &Answer) -> Error {
-        self.link().fail_with(format!("it gave the wrong kind of answer: {answer:?}"));
+        self.link().fail_with(format!("it gave the wrong kind of answer: {}", answer.kind()));
         internal("the executor gave the wrong kind of answer")
     }
 

@@ -35,6 +35,7 @@ use bulkhead_mm::{Account, Region, Reservations, Resource, SINK_BYTES, Slot};
 use bulkhead_ring::{Control, layout};
 use bulkhead_schema::{Error, ErrorCode, Handle, limits};
 use tokio::sync::{Mutex, Notify, oneshot, watch};
+use tokio_util::sync::CancellationToken;
 
 pub(crate) use account::{Charge, Spending, columns, write_columns};
 pub(crate) use asks::Bound;
@@ -116,6 +117,8 @@ pub(crate) struct Session {
     /// What its process takes beside all that, and what that is known by.
     beside: RefCell<Option<Charge>>,
     meter: RefCell<executor::Meter>,
+    /// Whoever fetches what its executor has written.
+    outputs: Mutex<()>,
     /// How many streams and events its records may name.
     reserved: Cell<(u32, u32)>,
     /// How many of them its executor has said that it knows of.
@@ -211,6 +214,8 @@ pub(crate) struct Opening {
     pub(crate) parent: Option<Parent>,
     pub(crate) party: Rc<Party>,
     pub(crate) place: Taken,
+    /// Told when its client has gone away.
+    pub(crate) left: CancellationToken,
 }
 
 /// A session that was just opened, and what its client gets.
@@ -235,7 +240,7 @@ impl Drop for OpenSession {
 impl Session {
     /// Opens a session on whichever executor serves the device, or its parent.
     pub(crate) async fn open(opening: Opening, number: impl FnOnce() -> u32) -> Result<Opened, Error> {
-        let Opening { device, name, pid, limits, terms, parent, party, place } = opening;
+        let Opening { device, name, pid, limits, terms, parent, party, place, left } = opening;
         let isolated = parent.is_none() && terms.domain == Domain::Isolated;
         let incarnation = match &parent {
             Some(parent) => parent.session.incarnation(),
@@ -302,6 +307,7 @@ impl Session {
             local: RefCell::default(),
             beside: RefCell::default(),
             meter: RefCell::default(),
+            outputs: Mutex::default(),
             reserved: Cell::new((0, 0)),
             reserved_there: Cell::new((0, 0)),
             owner,
@@ -352,7 +358,7 @@ impl Session {
             parent.session.running.send_modify(|count| *count += 1);
         }
         tokio::task::spawn_local(Rc::clone(&session).reap_what_dies());
-        match session.open_in_executor(&ring).await {
+        match session.open_in_executor(&ring, &left).await {
             Ok((completions, ended)) => {
                 if let Some(unsaid) = session.party.line() {
                     let principal = session.party.principal();
@@ -384,7 +390,11 @@ impl Session {
         }
     }
 
-    async fn open_in_executor(&self, ring: &OwnedFd) -> Result<(OwnedFd, oneshot::Receiver<Error>), Error> {
+    async fn open_in_executor(
+        &self,
+        ring: &OwnedFd,
+        left: &CancellationToken,
+    ) -> Result<(OwnedFd, oneshot::Receiver<Error>), Error> {
         self.take_root()?;
         self.reserve_first()?;
         // A plain slot has none.
@@ -402,7 +412,25 @@ impl Session {
             open.set_streams(streams);
             open.set_events(events);
         });
-        match opened.await? {
+        // The device's executor is waited for: it has the session, whatever its client does. An isolated one ends with it.
+        let given_up = async {
+            if !self.device.is_isolated() {
+                std::future::pending::<()>().await;
+            }
+            let late = Error::new(ErrorCode::Unavailable, "the session's executor does not open it")
+                .remedy("try again: it may be busy");
+            tokio::select! {
+                () = tokio::time::sleep(self.limits.request()) => late,
+                () = left.cancelled() => Error::new(ErrorCode::SessionLost, "the client's connection has ended"),
+                why = self.over() => why,
+            }
+        };
+        let opened = tokio::select! {
+            biased;
+            opened = opened => opened,
+            why = given_up => Err(why),
+        };
+        match opened? {
             Answer::Opened(Some(completions)) => Ok((completions, ended)),
             Answer::Opened(None) => {
                 // The executor has it all the same, and its slot.

@@ -126,14 +126,15 @@ impl Session {
             (0u32..).zip(&words).for_each(|(at, word)| list.set(at, *word));
         });
         match asked.await? {
-            Answer::Words(words) => Ok(words),
+            Answer::Words(words) if words.len() <= limits::ANSWER_WORDS_MAX => Ok(words),
             other => Err(self.nonsense(&other)),
         }
     }
 
-    /// What its executor has written: first it has the driver write what kernels have printed. Also once the session is over.
+    /// What its executor has written, for one who asks at a time: first it has the driver write what kernels have printed. Also once the session is over.
     pub(crate) async fn output(self: Rc<Self>) -> Written {
         let Some(output) = self.device.output() else { return Written::default() };
+        let _turn = self.outputs.lock().await;
         if self.live().is_ok() && self.runs_machine_code() {
             let asked = self.ask(Vec::new(), |request| {
                 let mut ask = request.init_ask_driver();

@@ -100,8 +100,9 @@ impl Management {
         }
     }
 
-    /// What each process has taken of the device, in bytes, of those that it is known of.
-    pub(crate) fn taken_memory(&self) -> Result<Vec<(u32, u64)>, Error> {
+    /// What each process has taken of the device, in bytes, of those that it is known of; and whether those are all: this one is
+    /// among them.
+    pub(crate) fn taken_memory(&self) -> Result<(Vec<(u32, u64)>, bool), Error> {
         let mut found =
             vec![Process { pid: 0, used_bytes: 0, gpu_instance: 0, compute_instance: 0 }; PROCESSES_MAX];
         let mut count = c_uint::try_from(found.len()).unwrap_or(0);
@@ -111,8 +112,12 @@ impl Management {
             return Err(Error::Refused(format!("nvmlDeviceGetComputeRunningProcesses: error {code}")));
         }
         found.truncate(count as usize);
-        let known = found.iter().filter(|process| process.used_bytes != UNKNOWN);
-        Ok(known.map(|process| (process.pid, process.used_bytes)).collect())
+        let is_known = |process: &&Process| process.used_bytes != UNKNOWN;
+        let is_whole = code == SUCCESS
+            && found.iter().all(|process| is_known(&process))
+            && found.iter().any(|process| process.pid == std::process::id());
+        let known = found.iter().filter(is_known);
+        Ok((known.map(|process| (process.pid, process.used_bytes)).collect(), is_whole))
     }
 }
 
