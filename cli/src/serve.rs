@@ -353,6 +353,9 @@ fn limits(arguments: &Arguments) -> Limits {
     }
 }
 
+/// `CGROUP2_SUPER_MAGIC` of linux/magic.h.
+const CGROUP2_MAGIC: rustix::fs::FsWord = 0x6367_7270;
+
 /// Less than this, in bytes, is not enough for an executor's own threads.
 const EXECUTOR_MEMORY_MIN: u64 = 64 << 20;
 
@@ -362,6 +365,14 @@ fn cells(arguments: &Arguments) -> Result<Cells, Failure> {
         return Err(Failure::new("--executor-uids: only root starts processes as other users"));
     }
     if let Some(cgroup) = &arguments.executor_cgroup {
+        let system = rustix::fs::statfs(cgroup)
+            .map_err(|error| Failure::new(format!("--executor-cgroup: {}: {error}", cgroup.display())))?;
+        if system.f_type != CGROUP2_MAGIC {
+            return Err(Failure::new(format!(
+                "--executor-cgroup: {} is no cgroup of version 2: `bulkhead doctor` says where there are some",
+                cgroup.display()
+            )));
+        }
         let controllers = cgroup.join("cgroup.subtree_control");
         let enabled = std::fs::read_to_string(&controllers).map_err(|error| {
             Failure::new(format!("--executor-cgroup: {}: {error}", controllers.display()))

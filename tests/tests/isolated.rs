@@ -173,7 +173,11 @@ fn limits_of_executors_that_cannot_work_are_refused_at_the_start() {
         assert_ne!(done.code(), Some(0), "{}", done.told());
         done.stderr
     };
-    assert!(refused(&["--executor-cgroup", "/proc/self"]).contains("cgroup.subtree_control"));
+    let plain = bulkhead_tests::scratch::Scratch::new();
+    std::fs::write(plain.path().join("cgroup.subtree_control"), "memory pids").unwrap();
+    for no_cgroup in ["/proc/self", "/nonexistent", plain.path().to_str().unwrap()] {
+        assert!(refused(&["--executor-cgroup", no_cgroup]).contains("--executor-cgroup: /"));
+    }
     assert!(refused(&["--executor-memory", "1MiB"]).contains("64MiB"));
     assert!(refused(&["--executor-uids", "0-7"]).contains("FIRST-LAST"));
     assert!(refused(&["--executor-uids", "9-7"]).contains("FIRST-LAST"));
