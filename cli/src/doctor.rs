@@ -183,8 +183,10 @@ fn devices() -> Vec<Check> {
         if info.attribute(PAGEABLE_MEMORY_ACCESS) == Some(1) {
             return Check {
                 name: "device",
-                state: State::Missing,
-                detail: format!("{detail}: HMM is on, so kernels could reach the executor's own memory"),
+                state: State::Absent,
+                detail: format!(
+                    "{detail}: HMM is on, so kernels could reach their executor's own memory: isolated sessions open, guarded ones do not"
+                ),
                 remedy: "load the driver with `uvm_disable_hmm=1` (options nvidia-uvm, in /etc/modprobe.d)",
             };
         }

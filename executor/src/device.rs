@@ -88,10 +88,6 @@ impl Backend {
                     bulkhead_cuda::Compiler { through: assembler, ..bulkhead_cuda::Compiler::default() };
                 let device =
                     bulkhead_cuda::Cuda::open(ordinal, bulkhead_cuda::Options { compiler, isolated })?;
-                if device.pageable_memory_access() {
-                    let why = "the driver maps the executor's own memory for kernels (HMM): load it with uvm_disable_hmm=1";
-                    return Err(DeviceError::Missing(why.into()));
-                }
                 // Where a block's shared memory begins is known from there on (docs/decisions/0022).
                 let architecture = bulkhead_gpu::Gpu::info(&*device).architecture;
                 if architecture < 90 {

@@ -110,18 +110,27 @@ pub(crate) struct DeviceInfo {
     pub(crate) strict: bool,
 }
 
+/// `CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS`.
+const PAGEABLE_MEMORY_ACCESS: u32 = 88;
 /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`.
 const MULTIPROCESSORS: u32 = 16;
 /// `CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR`.
 const THREADS_PER_MULTIPROCESSOR: u32 = 39;
 
 impl DeviceInfo {
+    fn attribute(&self, number: u32) -> Option<i32> {
+        self.attributes.iter().find(|(known, _)| *known == number).map(|(_, value)| *value)
+    }
+
+    /// Whether kernels can follow pointers into the ordinary memory of their executor's process (HMM or ATS).
+    pub(crate) fn reaches_its_process(&self) -> bool {
+        self.attribute(PAGEABLE_MEMORY_ACCESS).is_some_and(|value| value != 0)
+    }
+
     /// How many threads can be on the device at a time, each of which has local memory of its own.
     pub(crate) fn threads(&self) -> u64 {
-        let attribute = |number| {
-            let found = self.attributes.iter().find(|(known, _)| *known == number);
-            found.and_then(|(_, value)| u64::try_from(*value).ok()).unwrap_or(1)
-        };
+        let attribute =
+            |number| self.attribute(number).and_then(|value| u64::try_from(value).ok()).unwrap_or(1);
         attribute(MULTIPROCESSORS).saturating_mul(attribute(THREADS_PER_MULTIPROCESSOR))
     }
 

@@ -246,6 +246,12 @@ impl Session {
             Some(parent) => parent.session.incarnation(),
             None => device.wait().await?,
         };
+        if incarnation.info.reaches_its_process() && !isolated {
+            let message = "HMM is on, so guarded kernels could reach the memory of everybody's executor";
+            return Err(Error::new(ErrorCode::NotSupported, message).remedy(
+                "open an isolated session (`bulkhead run --domain isolated`), or load the driver with `uvm_disable_hmm=1`",
+            ));
+        }
         let account = NewAccount::open(
             &device,
             parent.as_ref(),

@@ -103,6 +103,8 @@ pub(crate) struct Manners {
     pub(crate) refuses_swap_out_of: u32,
     /// This session's work runs on: who waits shortly for it is refused, and others wait; 0 for none.
     pub(crate) runs_on: u32,
+    /// Its kernels can follow pointers into its memory.
+    pub(crate) has_hmm: bool,
     /// What is taken of its device, and by no process; 0 where it does not tell.
     pub(crate) taken_bytes: u64,
     /// Refuses to describe its device: there is none.
@@ -375,9 +377,12 @@ impl Fake {
                     device.set_name("Fake GPU");
                     device.set_uuid(&[7; 16]);
                     device.set_memory_bytes(MEMORY_BYTES);
-                    let mut attributes = device.init_attributes(1);
-                    attributes.reborrow().get(0).set_number(16);
-                    attributes.reborrow().get(0).set_value(132);
+                    let mut attributes = device.init_attributes(2);
+                    let hmm = i32::from(manners.has_hmm);
+                    for (at, (number, value)) in (0..).zip([(16, 132), (88, hmm)]) {
+                        attributes.reborrow().get(at).set_number(number);
+                        attributes.reborrow().get(at).set_value(value);
+                    }
                 });
             }
             Which::OpenSession(open) => {

@@ -3,8 +3,9 @@
 use bulkhead_schema::ErrorCode;
 
 use crate::{
+    fake::Manners,
     handed::open,
-    harness::{Client, read, with_kernel},
+    harness::{Client, read, with_changed_kernel, with_kernel},
 };
 
 const MIB: u64 = 1 << 20;
@@ -55,4 +56,20 @@ fn a_derived_session_draws_on_its_parents_account() {
         let second = parent.derive(&[], |_| {}).await.unwrap();
         assert_eq!(open(&second).await.err().unwrap().code, ErrorCode::OutOfMemory, "not even a sink");
     });
+}
+
+#[test]
+fn no_guarded_session_opens_where_kernels_reach_their_executors_memory() {
+    let manners = Manners { has_hmm: true, ..Manners::default() };
+    with_changed_kernel(
+        manners,
+        |_| {},
+        async |harness| {
+            let client = Client::new(&harness.directory).await;
+            let error = client.open("guarded").await.err().unwrap();
+            assert_eq!(error.code, ErrorCode::NotSupported, "{error}");
+            assert!(error.remedy.contains("--domain isolated"), "{error}");
+            assert_eq!(client.status().await.charged_bytes, 0);
+        },
+    );
 }
