@@ -176,11 +176,10 @@ fn checks(backend: Backend) -> Vec<Check> {
 fn devices() -> Vec<Check> {
     let Ok(devices) = bulkhead_cuda::Cuda::devices() else { return Vec::new() };
     let device = |info: &bulkhead_gpu::DeviceInfo| {
-        const PAGEABLE_MEMORY_ACCESS: u32 = 88;
         let gib = info.memory_bytes >> 30;
         let detail =
             format!("{} (sm_{}, {gib} GiB, CUDA {})", info.name, info.architecture, info.driver_version);
-        if info.attribute(PAGEABLE_MEMORY_ACCESS) == Some(1) {
+        if info.pageable_memory_access() {
             return Check {
                 name: "device",
                 state: State::Absent,

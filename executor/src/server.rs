@@ -24,9 +24,6 @@ use crate::{
     warden::{self, Patience},
 };
 
-/// `CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS`: HMM or ATS is on.
-const PAGEABLE_MEMORY_ACCESS: u32 = 88;
-
 /// Exit status of an executor whose context was lost.
 pub const EXIT_DEVICE_LOST: i32 = 70;
 
@@ -241,10 +238,7 @@ impl Server {
             let error = Error::new(ErrorCode::LimitReached, "too much waits for the device to be idle");
             return Err(error.remedy("try again when the kernels that run now have ended"));
         }
-        let info = self.executor.gpu.info();
-        if !self.executor.is_isolated()
-            && info.attribute(PAGEABLE_MEMORY_ACCESS).is_some_and(|value| value != 0)
-        {
+        if !self.executor.is_isolated() && self.executor.gpu.info().pageable_memory_access() {
             let why = "kernels could follow pointers into the memory of everybody's executor (HMM)";
             return Err(Error::new(ErrorCode::NotSupported, why));
         }

@@ -103,6 +103,16 @@ impl Kernel {
         })
     }
 
+    /// The same, once it was opened whole.
+    pub(crate) fn open_session(&self, id: u32) -> Result<Rc<Session>, Error> {
+        let session = self.session(id)?;
+        if session.is_known() {
+            return Ok(session);
+        }
+        let message = format!("session {id} is being opened");
+        Err(Error::new(ErrorCode::Unavailable, message).remedy("try again: `bulkhead evict` ends it"))
+    }
+
     /// Ends a session for the operator.
     pub(crate) fn evict(&self, id: u32) -> Result<(), Error> {
         let session = self.session(id)?;

@@ -170,7 +170,7 @@ impl operator::Server for Operator {
     ) -> Result<(), capnp::Error> {
         let session = params.get()?.get_session();
         drop(params);
-        let suspended = match self.greeted().and_then(|()| self.kernel.session(session)) {
+        let suspended = match self.greeted().and_then(|()| self.kernel.open_session(session)) {
             Ok(session) => {
                 // Its turn, its work, the copy.
                 let patience = self.kernel.limits.answer() + self.kernel.limits.answer();
@@ -192,7 +192,7 @@ impl operator::Server for Operator {
     ) -> Result<(), capnp::Error> {
         let session = params.get()?.get_session();
         drop(params);
-        let resumed = match self.greeted().and_then(|()| self.kernel.session(session)) {
+        let resumed = match self.greeted().and_then(|()| self.kernel.open_session(session)) {
             Ok(session) => {
                 let patience = self.kernel.limits.answer() + self.kernel.limits.answer();
                 detached(patience, async move { session.resume().await }).await

@@ -103,7 +103,7 @@ fn open(kernel: &Kernel, name: &str) -> Result<Session, Error> {
     Session::open(&Options { terms, ..kernel.options(name) })
 }
 
-/// One round, on a thread of its own. What came of it.
+/// One round: two sessions at work, until they are done or their executors are killed.
 fn round(kernel: &Kernel, seed: u64, number: u64) {
     let mut dice = Dice::new(seed ^ 0xc11e_4711, number);
     let sessions: Vec<_> =

@@ -291,14 +291,9 @@ fn what_is_held_of_a_session_whose_executor_is_gone_costs_no_thread_and_no_descr
     kernel.without(&["first"]);
     let before = (count("task"), count("fd"));
     let held: Vec<_> = (0..4).map(|_| isolated(&kernel, "one")).collect();
-    for _ in 0..4 {
-        let executor =
-            kernel.status().sessions.iter().find(|session| session.name == "one").unwrap().executor_pid;
-        process::kill(executor);
-        until("it is gone", || {
-            kernel.status().sessions.iter().all(|session| session.executor_pid != executor)
-        });
-    }
+    let sessions = kernel.status().sessions;
+    let executors: Vec<_> = sessions.iter().map(|session| session.executor_pid).collect();
+    executors.iter().for_each(|executor| process::kill(*executor));
     kernel.without(&["one"]);
     // Each has its client's connection: two descriptors of the kernel's.
     until("nothing but connections is left", || {

@@ -35,7 +35,7 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 
-use bulkhead_gpu::{DeviceInfo, Error, Gpu};
+use bulkhead_gpu::{DeviceInfo, Error};
 use parking_lot::Mutex;
 
 pub use presence::Missing;
@@ -56,8 +56,6 @@ pub const EVENTS_MAX: u32 = 16_384;
 pub const ENTRIES_MAX: u32 = 16_384;
 /// Pieces of physical memory a device has at most.
 pub const MEMORIES_MAX: u32 = 16_384;
-
-const PAGEABLE_MEMORY_ACCESS: u32 = 88;
 
 /// How a device is opened.
 #[derive(Debug, Clone, Default)]
@@ -162,13 +160,6 @@ impl Cuda {
             registered: ranges::Ranges::default(),
             management: OnceLock::new(),
         }))
-    }
-
-    /// Whether kernels can follow pointers into this process's ordinary memory (HMM or ATS). Where they can, a shared
-    /// context is not safe to run guarded sessions in.
-    #[must_use]
-    pub fn pageable_memory_access(&self) -> bool {
-        self.info().attribute(PAGEABLE_MEMORY_ACCESS).is_some_and(|value| value != 0)
     }
 }
 

@@ -197,6 +197,15 @@ impl DeviceInfo {
     pub fn attribute(&self, number: u32) -> Option<i32> {
         self.attributes.iter().find(|(known, _)| *known == number).map(|(_, value)| *value)
     }
+
+    /// Whether kernels can follow pointers into the ordinary memory of the process that has the device (HMM or ATS). Where they
+    /// can, a shared context is not safe to run guarded sessions in.
+    #[must_use]
+    pub fn pageable_memory_access(&self) -> bool {
+        /// `CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS`.
+        const PAGEABLE_MEMORY_ACCESS: u32 = 88;
+        self.attribute(PAGEABLE_MEMORY_ACCESS).is_some_and(|value| value != 0)
+    }
 }
 
 /// Why a device did not do what it was asked.

@@ -46,7 +46,7 @@ use crate::{
 pub(super) const SESSION_OVER: &str = "its session is over";
 /// What is told of the end of an executor, in bytes.
 const REASON_BYTES_MAX: usize = 300;
-/// Requests that an executor has not read yet, in bytes.
+/// Requests that an isolated session's executor has not read yet, in bytes.
 const UNREAD_BYTES_MAX: usize = 32 << 20;
 /// How long a request waits where the system has no memory for it.
 const SHORTAGE: Duration = Duration::from_millis(10);
@@ -332,7 +332,8 @@ impl Link {
             return Err(Error::new(ErrorCode::LimitReached, "the request to the executor is too long"));
         }
         let unread = self.unread_bytes.get() + bytes.len();
-        if unread > UNREAD_BYTES_MAX {
+        // Everybody's is no tenant's, and what says that something ends must arrive.
+        if unread > UNREAD_BYTES_MAX && self.party.borrow().is_some() {
             return Err(Error::new(ErrorCode::LimitReached, "the executor has too many requests to read"));
         }
         if self.outgoing.send(Outgoing { id, bytes, along }).is_err() {

@@ -105,6 +105,17 @@ enum Reading {
     Now,
 }
 
+/// What reading came to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Came {
+    /// There is nothing more for now.
+    All,
+    /// There may be more at once.
+    Some,
+    /// The other ends are closed.
+    End,
+}
+
 impl Log {
     /// Puts a line into it, where one more may be.
     fn tell(&self, line: &[u8]) {
@@ -144,13 +155,15 @@ impl Kept {
         self.most.get().saturating_sub(self.bytes.borrow().len())
     }
 
-    /// Reads what is there, no more than a turn. Whether more may come, now or later.
-    fn read(&self, pipe: &Receiver, reading: Reading) -> bool {
+    /// Reads what is there, no more than a turn.
+    fn read(&self, pipe: &Receiver, reading: Reading) -> Came {
         let mut buffer = [0; READ_BYTES];
         for _ in 0..TURN_BYTES / READ_BYTES {
-            let fits = self.room() >= READ_BYTES || reading == Reading::Losing;
-            if !fits || self.lost.get() >= LOST_BYTES_AT_ONCE {
-                return true;
+            if self.lost.get() >= LOST_BYTES_AT_ONCE {
+                return Came::All;
+            }
+            if self.room() < READ_BYTES && reading != Reading::Losing {
+                return Came::Some;
             }
             let read = match reading {
                 Reading::Now => rustix::io::read(pipe, &mut buffer).map_err(io::Error::from),
@@ -159,14 +172,14 @@ impl Kept {
             match read {
                 Ok(0) => {
                     self.end_line();
-                    return false;
+                    return Came::End;
                 }
                 Ok(bytes) => self.add(buffer.get(..bytes).unwrap_or_default()),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
-                Err(_) => return false,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Came::All,
+                Err(_) => return Came::End,
             }
         }
-        true
+        Came::Some
     }
 
     fn add(&self, bytes: &[u8]) {
@@ -235,7 +248,7 @@ impl Kept {
         drop(pipe);
         come.notify_waiters();
         ended.cancelled().await;
-        let counted = owner.take().map(|party| {
+        let counted = owner.borrow().as_ref().map(|party| {
             let kept = self.bytes.borrow().capacity();
             party.count(Counted::MessageBytes, kept as u64)
         });
@@ -257,7 +270,7 @@ impl Kept {
             };
             let fits = tokio::time::timeout(patience, fetched).await.is_ok();
             patience = if fits { PATIENCE } else { Duration::ZERO };
-            if !self.read(pipe, if fits { Reading::Fitting } else { Reading::Losing }) {
+            if self.read(pipe, if fits { Reading::Fitting } else { Reading::Losing }) == Came::End {
                 break;
             }
             come.notify_waiters();
@@ -272,14 +285,10 @@ impl Kept {
 
     /// What was written, and whether there may be more.
     fn take(&self) -> (Vec<u8>, bool) {
-        let before = self.bytes.borrow().len();
         let pipe = self.pipe.borrow().clone();
-        let goes_on = pipe.is_some_and(|pipe| self.read(&pipe, Reading::Now));
-        let bytes = self.bytes.take();
+        let more = pipe.is_some_and(|pipe| self.read(&pipe, Reading::Now) == Came::Some);
         self.fetched.notify_one();
-        let was_full = self.most.get().saturating_sub(bytes.len()) < READ_BYTES;
-        let turn_was_over = bytes.len().saturating_sub(before) >= TURN_BYTES;
-        (bytes, goes_on && (was_full || turn_was_over))
+        (self.bytes.take(), more)
     }
 }
 
@@ -349,6 +358,11 @@ mod tests {
         (output, ended.is_ok_and(|status| status.is_ok_and(|status| status.success())))
     }
 
+    fn party() -> Rc<Party> {
+        let all = Quota::UNLIMITED;
+        Principals::new(all, all, all, Vec::new()).of(Peer { uid: 1, pid: None })
+    }
+
     fn run(test: impl Future<Output = ()>) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         LocalSet::new().block_on(&runtime, test);
@@ -415,15 +429,25 @@ mod tests {
     }
 
     #[test]
+    fn both_outputs_can_be_fetched_after_the_end() {
+        run(async {
+            let (output, ended) = said("printf 'of a kernel'; printf 'failed' >&2").await;
+            assert!(ended);
+            output.belongs_to(&party());
+            output.end();
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let written = output.take();
+            assert_eq!((written.out, written.err), (b"of a kernel".to_vec(), b"failed".to_vec()));
+        });
+    }
+
+    #[test]
     fn the_pipes_end_with_the_process_and_not_with_whoever_else_has_them() {
         run(async {
             let (reader, mut writer) = io::pipe().unwrap();
             let kept = Kept::new(Some(reader.into()), None, 1);
             let (come, ended) = (Rc::new(Notify::new()), CancellationToken::new());
-            let everybody = Quota::UNLIMITED;
-            let principals = Principals::new(everybody, everybody, everybody, Vec::new());
-            let party = principals.of(Peer { uid: 1, pid: None });
-            let owner = Rc::new(RefCell::new(Some(party)));
+            let owner = Rc::new(RefCell::new(Some(party())));
             let relay =
                 Rc::clone(&kept).relay(Rc::clone(&come), ended.clone(), (owner, Duration::from_secs(1)));
             let relay = tokio::task::spawn_local(relay);

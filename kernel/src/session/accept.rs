@@ -183,7 +183,7 @@ impl Session {
         }
         self.may_move().await;
         let lender = self.lender(given, &thing, (view, access), place)?;
-        self.await_lender(&lender, EXPORT_PATIENCE, lender.be_resident_for_another()).await?;
+        self.await_lender(&lender, EXPORT_PATIENCE, lender.be_resident_for_another(), || {}).await?;
         let _lent = lender.change()?;
         // The child is there first: whatever is revoked from here on revokes it too.
         let charge = self.charge(Resource::Capabilities, 1)?;
@@ -291,17 +291,19 @@ impl Session {
         Ok(lender)
     }
 
-    /// Waits for another session's executor; where that is its tenant, no longer than this.
+    /// Waits for another session's executor; where that is its tenant, no longer than this, and does then what is said.
     async fn await_lender<T>(
         &self,
         lender: &Self,
         patience: Duration,
         waited: impl Future<Output = Result<T, Error>>,
+        late: impl FnOnce(),
     ) -> Result<T, Error> {
         if lender.id == self.id || !lender.device.is_isolated() {
             return waited.await;
         }
         tokio::time::timeout(patience, waited).await.unwrap_or_else(|_| {
+            late();
             let message = "the executor of whoever gave the memory does not hand it over";
             Err(Error::new(ErrorCode::Unavailable, message).remedy("try again: it may be busy"))
         })
@@ -313,7 +315,7 @@ impl Session {
         let exported = lender.ask_alone(Vec::new(), |request| {
             write_range(request.init_export_arena(), lender.id, from);
         });
-        let descriptor = match self.await_lender(lender, EXPORT_PATIENCE, exported).await? {
+        let descriptor = match self.await_lender(lender, EXPORT_PATIENCE, exported, || {}).await? {
             Answer::Exported(Some(descriptor)) => descriptor,
             Answer::Exported(None) => return Err(no_descriptors()),
             other => return Err(lender.nonsense(&other)),
@@ -346,14 +348,11 @@ impl Session {
             let arena = piece.at(start).ok_or_else(nowhere)?;
             let cut = DeviceAddress(start.0.saturating_add(at));
             let one_more = lender.charge(Resource::Pieces, 1)?;
-            let split = self.await_lender(lender, self.limits.request(), lender.split(arena, cut)).await;
-            if let Err(error) = &split
-                && error.code == ErrorCode::Unavailable
-            {
-                // Nobody knows what became of the piece.
-                lender.end(&Error::new(ErrorCode::SessionLost, "its executor does not cut its memory"));
-            }
-            lender.done(&split?)?;
+            // Nobody knows then what became of the piece.
+            let late =
+                || lender.end(&Error::new(ErrorCode::SessionLost, "its executor does not cut its memory"));
+            let split = self.await_lender(lender, self.limits.request(), lender.split(arena, cut), late);
+            lender.done(&split.await?)?;
             memory.was_cut(at);
             one_more.keep();
         }

@@ -131,7 +131,8 @@ impl Session {
         }
     }
 
-    /// What its executor has written, for one who asks at a time: first it has the driver write what kernels have printed. Also once the session is over.
+    /// What its executor has written, for one who asks at a time: first it has the driver write what kernels have printed.
+    /// Also once the session is over.
     pub(crate) async fn output(self: Rc<Self>) -> Written {
         let Some(output) = self.device.output() else { return Written::default() };
         let _turn = self.outputs.lock().await;

@@ -6,27 +6,16 @@
 // HOLD: with the first of them, for how many seconds the descriptor is kept.
 //
 // One line for each step, in MiB: what the maker has, what the importer has, what is used of the device.
-#include <cuda.h>
-#include <nvml.h>
+#include "common.h"
 
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <csignal>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include <nvml.h>
 
 static const size_t BYTES = size_t(4) << 30;
 
-#define MUST(call)                                                                                \
-    do {                                                                                          \
-        int result = int(call);                                                                   \
-        if (result != 0) {                                                                        \
-            printf("FAILED: %s: %d\n", #call, result);                                            \
-            exit(1);                                                                              \
-        }                                                                                         \
-    } while (0)
+// For what is no call of the driver's.
+static void right(bool is_right, const char *what) {
+    if (!is_right) die(what);
+}
 
 static CUmemAllocationProp properties() {
     CUmemAllocationProp prop = {};
@@ -34,13 +23,6 @@ static CUmemAllocationProp properties() {
     prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
     prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     return prop;
-}
-
-static void start() {
-    CUcontext context;
-    MUST(cuInit(0));
-    MUST(cuDevicePrimaryCtxRetain(&context, 0));
-    MUST(cuCtxSetCurrent(context));
 }
 
 static CUdeviceptr map(CUmemGenericAllocationHandle memory) {
@@ -54,46 +36,22 @@ static CUdeviceptr map(CUmemGenericAllocationHandle memory) {
     return at;
 }
 
-static void hand_over(int socket, int descriptor) {
-    char byte = 0, space[CMSG_SPACE(sizeof(int))] = {};
-    iovec io = {&byte, 1};
-    msghdr message = {};
-    message.msg_iov = &io, message.msg_iovlen = 1;
-    message.msg_control = space, message.msg_controllen = sizeof space;
-    cmsghdr *header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET, header->cmsg_type = SCM_RIGHTS, header->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
-    MUST(sendmsg(socket, &message, 0) != 1);
-}
-
-static int receive(int socket) {
-    char byte, space[CMSG_SPACE(sizeof(int))];
-    iovec io = {&byte, 1};
-    msghdr message = {};
-    message.msg_iov = &io, message.msg_iovlen = 1;
-    message.msg_control = space, message.msg_controllen = sizeof space;
-    MUST(recvmsg(socket, &message, 0) != 1);
-    int descriptor;
-    memcpy(&descriptor, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof descriptor);
-    return descriptor;
-}
-
 static void step(int socket) {
     char byte = 0;
-    MUST(write(socket, &byte, 1) != 1);
-    MUST(read(socket, &byte, 1) != 1);
+    right(write(socket, &byte, 1) == 1, "write");
+    right(read(socket, &byte, 1) == 1, "read");
 }
 static void wait_for(int socket) {
     char byte;
-    MUST(read(socket, &byte, 1) != 1);
+    right(read(socket, &byte, 1) == 1, "read");
 }
 static void done(int socket) {
     char byte = 0;
-    MUST(write(socket, &byte, 1) != 1);
+    right(write(socket, &byte, 1) == 1, "write");
 }
 
 static void maker(int socket) {
-    start();
+    open_device();
     wait_for(socket), done(socket); // contexts alone
     CUmemGenericAllocationHandle memory;
     CUmemAllocationProp prop = properties();
@@ -104,7 +62,7 @@ static void maker(int socket) {
     int descriptor;
     wait_for(socket);
     MUST(cuMemExportToShareableHandle(&descriptor, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-    hand_over(socket, descriptor);
+    send_descriptor(socket, descriptor);
     close(descriptor);
     wait_for(socket);
     MUST(cuMemUnmap(at, BYTES));
@@ -114,10 +72,10 @@ static void maker(int socket) {
 }
 
 static void importer(int socket) {
-    start();
+    open_device();
     wait_for(socket), done(socket);
     wait_for(socket);
-    int descriptor = receive(socket);
+    int descriptor = receive_descriptor(socket);
     done(socket); // has the descriptor alone
     CUmemGenericAllocationHandle memory;
     wait_for(socket);
@@ -140,7 +98,7 @@ static void importer(int socket) {
 
 static pid_t began(void (*what)(int), int *socket) {
     int pair[2];
-    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+    right(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0, "socketpair");
     pid_t child = fork();
     if (child == 0) {
         close(pair[0]);
@@ -157,29 +115,29 @@ int main() {
     int to_maker, to_importer;
     pid_t first = began(maker, &to_maker), second = began(importer, &to_importer);
     nvmlDevice_t device;
-    MUST(nvmlInit_v2());
-    MUST(nvmlDeviceGetHandleByIndex_v2(0, &device));
+    right(nvmlInit_v2() == NVML_SUCCESS, "nvmlInit_v2");
+    right(nvmlDeviceGetHandleByIndex_v2(0, &device) == NVML_SUCCESS, "nvmlDeviceGetHandleByIndex_v2");
     auto tell = [&](const char *what) {
         usleep(300 * 1000);
         nvmlProcessInfo_t infos[64];
         unsigned count = 64;
-        MUST(nvmlDeviceGetComputeRunningProcesses_v3(device, &count, infos));
+        right(nvmlDeviceGetComputeRunningProcesses_v3(device, &count, infos) == NVML_SUCCESS, "nvmlDeviceGetComputeRunningProcesses_v3");
         long long of[2] = {-1, -1};
         for (unsigned i = 0; i < count; i++) {
             if (pid_t(infos[i].pid) == first) of[0] = infos[i].usedGpuMemory >> 20;
             if (pid_t(infos[i].pid) == second) of[1] = infos[i].usedGpuMemory >> 20;
         }
         nvmlMemory_t memory;
-        MUST(nvmlDeviceGetMemoryInfo(device, &memory));
+        right(nvmlDeviceGetMemoryInfo(device, &memory) == NVML_SUCCESS, "nvmlDeviceGetMemoryInfo");
         printf("%-60s %8lld %8lld %8lld\n", what, of[0], of[1], (long long)(memory.used >> 20));
     };
     printf("%-60s %8s %8s %8s\n", "MiB", "maker", "importer", "device");
     step(to_maker), step(to_importer), tell("contexts");
     step(to_maker), tell("4 GiB made and mapped");
     done(to_maker);
-    int descriptor = receive(to_maker);
+    int descriptor = receive_descriptor(to_maker);
     done(to_importer);
-    hand_over(to_importer, descriptor);
+    send_descriptor(to_importer, descriptor);
     close(descriptor);
     wait_for(to_importer);
     tell("its descriptor passed, not imported");

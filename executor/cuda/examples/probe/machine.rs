@@ -53,7 +53,7 @@ pub(crate) fn device(gpu: &Cuda) {
     );
     fact("device memory, granule", format!("{} {}", info.memory_bytes, info.granule_bytes));
     fact("attributes answered", info.attributes.len());
-    fact("pageable memory access (HMM or ATS)", gpu.pageable_memory_access());
+    fact("pageable memory access (HMM or ATS)", gpu.info().pageable_memory_access());
     for (name, number) in [
         ("64-bit stream memory operations", 93),
         ("can use host pointer for registered memory", 91),

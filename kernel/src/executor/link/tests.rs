@@ -96,6 +96,11 @@ fn deaf(socket: OwnedFd) {
     }
 }
 
+fn party() -> Rc<Party> {
+    let all = Quota::UNLIMITED;
+    Principals::new(all, all, all, Vec::new()).of(Peer { uid: 1, pid: None })
+}
+
 fn long(link: &Link) -> Answering {
     let words = u32::try_from(limits::PACKET_BYTES_MAX / 8 - 100).unwrap();
     link.call(None, Vec::new(), |request| {
@@ -121,6 +126,7 @@ fn what_waits_for_an_executor_that_does_not_read_is_bounded() {
         drop(socket);
     };
     with_link(mute, async move |link| {
+        link.belongs_to(&party());
         let mut pending = Vec::new();
         while link.unread_bytes.get() + limits::PACKET_BYTES_MAX <= UNREAD_BYTES_MAX {
             pending.push(long(&link));
@@ -146,9 +152,7 @@ fn who_has_failed_costs_no_descriptor_and_its_reason_is_short() {
 fn what_an_executor_brings_about_in_the_log_is_its_principals() {
     with_link(busy, async |link| {
         assert!((0..1000).all(|_| link.line().is_some()), "it is everybody's");
-        let all = Quota::UNLIMITED;
-        let party = Principals::new(all, all, all, Vec::new()).of(Peer { uid: 1, pid: None });
-        link.belongs_to(&party);
+        link.belongs_to(&party());
         assert!((0..1000).filter(|_| link.line().is_some()).count() < 500);
     });
 }
