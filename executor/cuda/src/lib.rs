@@ -1,8 +1,8 @@
 //! A device behind NVIDIA's driver.
 //!
-//! [`Cuda`] is the [`Gpu`] of a real device: one context, used from any number of threads. The driver's library
-//! is loaded at run time, so the same program starts on a machine that has none ([`Cuda::present`] says
-//! what is missing).
+//! [`Cuda`] is the [`bulkhead_gpu::Gpu`] of a real device: one context, used from any number of threads. The
+//! driver's library is loaded at run time, so the same program starts on a machine that has none
+//! ([`Cuda::present`] says what is missing).
 //!
 //! # Invariants
 //! 1. No handle reaches the driver after its destruction: numbers are looked up, and pinned during the call.
@@ -10,8 +10,8 @@
 //!    memory only inside a reservation. (What a *kernel* touches is the guard's and the mappings' business: it
 //!    can reach whatever the context maps, registered host memory included.)
 //! 3. The first sticky error is remembered, and every later call answers it.
-//! 4. Nothing here waits for another stream's work, but for [`Gpu::load`], [`Gpu::unload`] and
-//!    [`Gpu::unregister_host`] (the driver waits there).
+//! 4. Nothing here waits for another stream's work, but for [`bulkhead_gpu::Gpu::load`], `unload` and
+//!    `unregister_host` (the driver waits there).
 //!
 //! # Trusts
 //! NVIDIA's driver and `ptxas`. That the library found is NVIDIA's: the process is started with a clean environment.
