@@ -295,6 +295,13 @@ impl Entry {
         Ok(last.offset)
     }
 
+    /// Whether blocks of its grids wait for one another in a place of the stream's: then a graph, whose nodes may run side by side, has
+    /// none for them.
+    #[must_use]
+    pub fn waits_in_stream(&self) -> bool {
+        self.grid.is_some()
+    }
+
     /// Writes where the blocks of a grid wait for one another into a parameter block: each stream has a place of its own,
     /// since its grids come one after the other.
     #[inline]

@@ -24,6 +24,7 @@ use crate::{
     connection::{Capability, Opened, Remote, answer, broken, default_socket},
     descriptors,
     faults::Watch,
+    graph::Numbers,
     host::HostMemory,
     image,
     ledger::Reserved,
@@ -47,7 +48,7 @@ const FULL_NAP: Duration = Duration::from_micros(50);
 /// The reply slot that answers come in.
 const REPLY: u32 = 0;
 /// In place of a stream, for records that are no stream's work.
-const NO_STREAM: u32 = u32::MAX;
+pub(crate) const NO_STREAM: u32 = u32::MAX;
 
 /// How a session is opened.
 #[derive(Debug, Clone)]
@@ -176,6 +177,7 @@ pub(crate) struct Submit {
     pub(crate) streams: Streams,
     /// The fence of each event's latest recording.
     pub(crate) events: Indices<Option<Fence>>,
+    pub(crate) graphs: Numbers,
     /// Events that were given up, which the device may still record.
     pub(crate) retiring: Vec<u32>,
 }
@@ -259,6 +261,7 @@ impl Session {
             producer,
             streams: Streams::new(),
             events: Indices::new(limits::EVENTS_MAX),
+            graphs: Numbers::new(),
             retiring: Vec::new(),
         };
         let inner = Arc::new(Inner {
@@ -656,20 +659,8 @@ impl Session {
     }
 
     pub(crate) fn push(&self, record: &Record) -> Result<Fence, Error> {
-        let stream = match record {
-            Record::Elapsed { .. }
-            | Record::DestroyEvent { .. }
-            | Record::CreateStream { .. }
-            | Record::DestroyStream { .. } => NO_STREAM,
-            Record::Launch { .. }
-            | Record::CopyToDevice { .. }
-            | Record::CopyToHost { .. }
-            | Record::CopyOnDevice { .. }
-            | Record::Fill { .. }
-            | Record::WaitOn { .. }
-            | Record::HostBarrier { .. }
-            | Record::RecordEvent { .. } => record.stream(),
-        };
+        let of_stream = matches!(record, Record::CreateStream { .. } | Record::DestroyStream { .. });
+        let stream = if of_stream || record.is_aside() { NO_STREAM } else { record.stream() };
         self.push_with(stream, |submit| {
             let position = submit.producer.push(record)?;
             if matches!(record, Record::WaitOn { .. }) {
@@ -758,7 +749,7 @@ pub(crate) fn name(handle: Handle) -> Bind {
     Bind { slot: handle.slot, generation: handle.generation }
 }
 
-fn copy(to: (Handle, u64, u64), from: (Handle, u64, u64)) -> Result<Copy, Error> {
+pub(crate) fn copy(to: (Handle, u64, u64), from: (Handle, u64, u64)) -> Result<Copy, Error> {
     if to.2 != from.2 {
         return Err(Error::new(ErrorCode::InvalidArgument, "the ranges of a copy differ in length"));
     }

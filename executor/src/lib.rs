@@ -34,6 +34,7 @@ mod device;
 mod executor;
 mod fast;
 mod flag;
+mod graphs;
 mod images;
 mod job;
 mod launches;

@@ -246,7 +246,7 @@ fn turn(state: &mut State, consumer: &mut Consumer, parameters: &mut Vec<u64>) -
         // The position that the client got when it pushed the record.
         let position = consumer.position() + 1;
         parameters.clear();
-        if let bulkhead_ring::Record::Launch { launch, .. } = &record {
+        if let Some(launch) = record.launch() {
             consumer.parameters(launch, parameters);
         }
         if let bulkhead_ring::Record::CreateStream { stream, priority } = record {
@@ -258,12 +258,7 @@ fn turn(state: &mut State, consumer: &mut Consumer, parameters: &mut Vec<u64>) -
         {
             return Err(End::Order("a stream waits for a record that comes later"));
         }
-        // A question about events has no place in the order, nor has the end of one, with which its client waits.
-        let is_aside = matches!(
-            record,
-            bulkhead_ring::Record::Elapsed { .. } | bulkhead_ring::Record::DestroyEvent { .. }
-        );
-        if !is_aside && state.streams.is_held(record.stream()) {
+        if !record.is_aside() && state.streams.is_held(record.stream()) {
             let held = Held { position, record, parameters: parameters.clone(), rest: None };
             state.streams.hold(record.stream(), held);
         } else {

@@ -123,6 +123,12 @@ impl Reaper {
 }
 
 impl Remains {
+    /// Whether something was given up, which is taken out.
+    #[cfg(test)]
+    pub(crate) fn has_some(&self) -> bool {
+        self.receiver.try_recv().is_ok()
+    }
+
     /// The reaper's life.
     pub(crate) fn run(&self, executor: &Weak<Executor>, gpu: &dyn Gpu) {
         if let Err(error) = gpu.bind_thread() {

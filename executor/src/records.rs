@@ -8,7 +8,7 @@ use bulkhead_schema::{ErrorCode, limits};
 
 use crate::{
     bindings::{Object, Use},
-    device, launches,
+    device, graphs, launches,
     session::State,
     slices::Rest,
     streams::Held,
@@ -76,7 +76,9 @@ pub(crate) fn submit(
         Ok(Ok(Outcome::Aside | Outcome::Held)) => Ok(()),
         Ok(Err(refused)) => {
             tracing::debug!(position, ?record, code = ?refused.code, "record refused");
-            state.streams.skipped(stream, position);
+            if !record.is_aside() {
+                state.streams.skipped(stream, position);
+            }
             state.streams.page().refuse(position, refused.code as u16, refused.device);
             Ok(())
         }
@@ -84,7 +86,9 @@ pub(crate) fn submit(
         Err(error) => {
             let error = device::error(&error);
             tracing::debug!(position, ?record, %error, "record refused by the device");
-            state.streams.skipped(stream, position);
+            if !record.is_aside() {
+                state.streams.skipped(stream, position);
+            }
             state.streams.page().refuse(position, error.code as u16, error.device);
             Ok(())
         }
@@ -98,6 +102,17 @@ fn carry_out(
     parameters: &[u64],
     rest: Option<Box<Rest>>,
 ) -> Result<Result<Outcome, Refused>, bulkhead_gpu::Error> {
+    let is_of_graph = matches!(
+        record,
+        Record::Node { .. }
+            | Record::After { .. }
+            | Record::MakeGraph { .. }
+            | Record::LaunchGraph { .. }
+            | Record::DestroyGraph { .. }
+    );
+    if is_of_graph && !state.streams.is_alone() {
+        return Ok(Err(ErrorCode::NotSupported.into()));
+    }
     let gpu = &*state.gpu;
     match *record {
         Record::CreateStream { stream, .. } if stream >= state.reserved.streams => {
@@ -133,7 +148,24 @@ fn carry_out(
             state.streams.page().answer(reply, position, elapsed.unwrap_or(f64::NAN).to_bits());
             return Ok(Ok(Outcome::Aside));
         }
-        Record::Launch { .. }
+        Record::Node { place, work, .. } => {
+            let outcome = if place.is_change { Outcome::Nothing } else { Outcome::Aside };
+            return Ok(graphs::node(state, place, &work, parameters)?
+                .map(|()| outcome)
+                .map_err(Refused::from));
+        }
+        Record::After { graph, count, nodes, .. } => {
+            let noted = state.graphs.after(graph, count, nodes);
+            return Ok(noted.map(|()| Outcome::Aside).map_err(Refused::from));
+        }
+        Record::MakeGraph { graph, .. } => {
+            return Ok(graphs::make(state, graph)?.map(|()| Outcome::Aside).map_err(Refused::from));
+        }
+        Record::DestroyGraph { graph, .. } => {
+            return Ok(graphs::destroy(state, graph)?.map(|()| Outcome::Aside).map_err(Refused::from));
+        }
+        Record::LaunchGraph { .. }
+        | Record::Launch { .. }
         | Record::CopyToDevice { .. }
         | Record::CopyToHost { .. }
         | Record::CopyOnDevice { .. }
@@ -156,6 +188,11 @@ fn carry_out(
                 Some(rest) => launches::go_on(state, position, (record, &launch), rest),
                 None => launches::launch(state, position, (record, &launch), parameters),
             };
+        }
+        Record::LaunchGraph { graph, .. } => {
+            if let Err(code) = graphs::launch(state, stream, graph)? {
+                return Ok(Err(code.into()));
+            }
         }
         Record::CopyToDevice { copy, .. } => {
             let to = bindings.device(copy.to, copy.to_offset, copy.bytes, Use::ReadWrite);
@@ -228,7 +265,11 @@ fn carry_out(
         Record::CreateStream { .. }
         | Record::DestroyStream { .. }
         | Record::DestroyEvent { .. }
-        | Record::Elapsed { .. } => {}
+        | Record::Elapsed { .. }
+        | Record::Node { .. }
+        | Record::After { .. }
+        | Record::MakeGraph { .. }
+        | Record::DestroyGraph { .. } => {}
     }
     Ok(Ok(Outcome::Submitted))
 }

@@ -23,6 +23,7 @@ use crate::{
     device,
     executor::{Executor, Known, Tenancy},
     flag::{Flag, Says},
+    graphs::Graphs,
     job::{Change, Reserved},
     link::Link,
     modules::Grants,
@@ -49,6 +50,7 @@ pub(crate) struct State {
     pub(crate) grants: Grants,
     pub(crate) streams: Streams,
     pub(crate) events: Events,
+    pub(crate) graphs: Graphs,
     /// What records may name.
     pub(crate) reserved: Reserved,
     pub(crate) waiters: Vec<Waiter>,
@@ -97,6 +99,7 @@ impl State {
             grants: Grants::default(),
             streams,
             events: Events::default(),
+            graphs: Graphs::default(),
             reserved: Reserved { streams: limits::STREAMS_MAX, events: limits::EVENTS_MAX },
             waiters: Vec::new(),
             pause: Pause::new(),

@@ -204,6 +204,11 @@ impl Streams {
         self.run = may_form_runs.then(Run::new);
     }
 
+    /// Whether it has.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.alone
+    }
+
     /// Whether they may.
     pub(crate) fn forms_runs(&self) -> bool {
         self.run.is_some()

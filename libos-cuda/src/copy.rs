@@ -92,7 +92,7 @@ pub(crate) fn ordered(null: NullStream, stream: u64) -> Result<(&'static Driver,
     Ok((driver, Order { target: driver.streams.target(null, stream)?, until: Until::Ordered }))
 }
 
-fn overlap(a: DeviceRange, b: DeviceRange) -> bool {
+pub(crate) fn overlap(a: DeviceRange, b: DeviceRange) -> bool {
     a.handle == b.handle && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes
 }
 

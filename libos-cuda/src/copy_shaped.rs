@@ -2,7 +2,7 @@
 
 use crate::abi::{Copy2d, Copy3d, Host, In, NullStream, Side2d, Side3d, Wide};
 use crate::context::driver_and_current;
-use crate::copy::{End, Order, Until, copy, done, ordered, submit};
+use crate::copy::{End, Order, Until, copy, done, ordered, overlap, submit};
 use crate::device::{DeviceRange, HostSpan};
 use crate::driver::Driver;
 use crate::graph::Work;
@@ -214,6 +214,26 @@ pub(crate) fn check(driver: &Driver, copy: &Copy3d) -> Answer {
     shape.bytes()?;
     side(driver, &copy.to, shape)?;
     side(driver, &copy.from, shape).map(drop)
+}
+
+/// Destination and source of a copy on the device, where each is one range of one allocation.
+pub(crate) fn on_device(driver: &Driver, copy: &Copy3d) -> Option<(DeviceRange, DeviceRange)> {
+    let shape = Shape { width: copy.width, height: copy.height, depth: copy.depth };
+    let bytes = shape.bytes().ok().filter(|bytes| *bytes > 0)?;
+    let (to, from) = (side(driver, &copy.to, shape).ok()?, side(driver, &copy.from, shape).ok()?);
+    let slice = shape.width * shape.height;
+    let is_plain = |side: &Side| {
+        (side.row_bytes == shape.width || (shape.height == 1 && shape.depth == 1))
+            && (shape.depth == 1 || side.slice_bytes == slice)
+            && side.end.piece(driver, bytes).is_ok_and(|piece| piece == bytes)
+    };
+    if !is_plain(&to) || !is_plain(&from) {
+        return None;
+    }
+    match (to.end.place(driver, bytes).ok()?, from.end.place(driver, bytes).ok()?) {
+        (Place::Device(to), Place::Device(from)) if !overlap(to, from) => Some((to, from)),
+        _ => None,
+    }
 }
 
 /// In a stream's order: done, or written down.

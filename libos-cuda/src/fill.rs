@@ -2,7 +2,7 @@
 
 use crate::abi::{MemsetNode, NullStream};
 use crate::copy::{Order, done, ordered, submit};
-use crate::device::Pattern;
+use crate::device::{DeviceRange, Pattern};
 use crate::driver::Driver;
 use crate::graph::Work;
 use crate::status::{Answer, Status};
@@ -111,6 +111,17 @@ pub(crate) fn check(node: &MemsetNode) -> Answer {
 pub(crate) fn run(driver: &Driver, order: Order, node: &MemsetNode) -> Answer {
     let (area, pattern) = parts(node)?;
     fill(driver, order, area, pattern)
+}
+
+/// What a graph's node fills, where that is one range of one allocation.
+pub(crate) fn in_one(driver: &Driver, node: &MemsetNode) -> Option<(DeviceRange, Pattern)> {
+    let (area, pattern) = parts(node).ok()?;
+    let width = area.count.checked_mul(size_of(pattern))?;
+    let rows_touch = area.rows == 1 || area.pitch == width;
+    let bytes = width.checked_mul(area.rows).filter(|bytes| *bytes > 0 && rows_touch)? as u64;
+    let is_aligned = area.to.is_multiple_of(size_of(pattern) as u64);
+    let is_one = is_aligned && driver.memory.piece(area.to, bytes).ok()? == bytes;
+    driver.memory.reached(area.to, bytes).ok().filter(|_| is_one).map(|range| (range, pattern))
 }
 
 macro_rules! fills {

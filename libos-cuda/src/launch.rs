@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::abi::{Extra, In, LaunchAttribute, LaunchConfig, NullStream, Parameters};
 use crate::check as accesses;
 use crate::context::current;
-use crate::device::{Domain, Launch};
+use crate::device::{Domain, GraphWork, Launch};
 use crate::driver::{Driver, driver};
 use crate::function::{self, Function};
 use crate::graph::Work;
@@ -254,15 +254,51 @@ impl Kernel {
         check_blocks(driver, function::find(driver, self.function)?, &self.launch, self.blocks)
     }
 
+    /// Calls `then` with it as the work of a device's graph's node.
+    pub(crate) fn with_node<R>(
+        &self,
+        driver: &'static Driver,
+        then: impl FnOnce(&GraphWork<'_>) -> R,
+    ) -> Result<R, Status> {
+        let function = function::find(driver, self.function)?;
+        if self.blocks.is_together() && function.entry.waits_in_stream() {
+            return Err(Status::NOT_SUPPORTED);
+        }
+        let (sides, together) = match self.blocks {
+            Blocks::Apart => (None, false),
+            Blocks::Together => (None, true),
+            Blocks::Clusters(sides, together) => (Some(sides), together),
+        };
+        Ok(then(&GraphWork::Launch {
+            entry: function.handle,
+            launch: self.launch,
+            sides,
+            together,
+            bytes: function.parameter_bytes,
+            fill: &|block| self.write(block),
+        }))
+    }
+
+    /// Whether another launch does the same.
+    pub(crate) fn is_same(&self, other: &Kernel) -> bool {
+        self.function == other.function
+            && self.launch == other.launch
+            && self.blocks == other.blocks
+            && self.block == other.block
+    }
+
+    /// Puts its parameters into a launch's block.
+    fn write(&self, block: &mut [u8]) {
+        let bytes = block.len().min(self.block.len());
+        if let (Some(block), Some(own)) = (block.get_mut(..bytes), self.block.get(..bytes)) {
+            block.copy_from_slice(own);
+        }
+    }
+
     /// Launches it.
     pub(crate) fn run(&self, driver: &'static Driver, target: Target) -> Answer {
         let function = function::find(driver, self.function)?;
-        submit(driver, target, function, (&self.launch, self.blocks), |block| {
-            let bytes = block.len().min(self.block.len());
-            if let (Some(block), Some(own)) = (block.get_mut(..bytes), self.block.get(..bytes)) {
-                block.copy_from_slice(own);
-            }
-        })
+        submit(driver, target, function, (&self.launch, self.blocks), |block| self.write(block))
     }
 }
 

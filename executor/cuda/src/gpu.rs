@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use bulkhead_gpu::{
     Access, Compiled, DeviceAddress, DeviceInfo, EntryId, EntryInfo, Error, EventId, FillPattern, Gpu,
-    HostAddress, HostRange, ImageId, Launch, LoadedImage, MemoryId, Question, StreamId, Taken,
+    GraphId, HostAddress, HostRange, ImageId, Launch, LoadedImage, MemoryId, Node, Question, StreamId, Taken,
+    Work,
 };
 
 use crate::sys::{Code, Event, Function, Management, Physical, Stream, pages};
@@ -16,7 +17,7 @@ fn wide(bytes: usize) -> u64 {
     bytes as u64
 }
 
-fn narrow(bytes: u64) -> Result<usize, Error> {
+pub(crate) fn narrow(bytes: u64) -> Result<usize, Error> {
     usize::try_from(bytes).map_err(|_| Error::Refused("size beyond the address space".to_owned()))
 }
 
@@ -35,7 +36,7 @@ fn clear(range: HostRange) -> Result<(), Error> {
     pages::clear(range).map_err(|error| Error::Refused(format!("a place for host memory: {error}")))
 }
 
-fn pin<'a>(table: &'a Table, id: u64, kind: &str) -> Result<Pin<'a>, Error> {
+pub(crate) fn pin<'a>(table: &'a Table, id: u64, kind: &str) -> Result<Pin<'a>, Error> {
     table.pin(id).ok_or_else(|| unknown(kind))
 }
 
@@ -104,7 +105,7 @@ impl Cuda {
         Ok(())
     }
 
-    fn in_reservation(&self, at: DeviceAddress, bytes: u64) -> Result<(), Error> {
+    pub(crate) fn in_reservation(&self, at: DeviceAddress, bytes: u64) -> Result<(), Error> {
         if self.reserved.contain(at.0, bytes) {
             Ok(())
         } else {
@@ -499,6 +500,22 @@ impl Gpu for Cuda {
         Ok(true)
     }
 
+    fn make_graph(&self, nodes: &[Node]) -> Result<Option<GraphId>, Error> {
+        self.make_graph_of(nodes)
+    }
+
+    fn change_node(&self, graph: GraphId, node: usize, work: &Work) -> Result<(), Error> {
+        self.change_node_of(graph, node, work)
+    }
+
+    fn launch_made(&self, stream: StreamId, graph: GraphId) -> Result<(), Error> {
+        self.launch_made_graph(stream, graph)
+    }
+
+    fn destroy_graph(&self, graph: GraphId) -> Result<(), Error> {
+        self.destroy_made_graph(graph)
+    }
+
     fn launch_graph(&self, stream: StreamId, launches: &[(EntryId, Launch<'_>)]) -> Result<bool, Error> {
         self.alive()?;
         self.launch_chain(stream, launches)
@@ -575,12 +592,9 @@ impl Gpu for Cuda {
     ) -> Result<(), Error> {
         self.alive()?;
         let stream = self.stream(stream)?;
-        let width = match pattern {
-            FillPattern::Bits8(_) => 1,
-            FillPattern::Bits16(_) => 2,
-            FillPattern::Bits32(_) => 4,
-        };
-        let bytes = count.checked_mul(width).ok_or_else(|| Error::Refused("an endless range".to_owned()))?;
+        let bytes = count
+            .checked_mul(pattern.bytes())
+            .ok_or_else(|| Error::Refused("an endless range".to_owned()))?;
         self.in_reservation(to, bytes)?;
         let filled = self.driver.fill(stream_of(&stream), to, pattern, narrow(count)?);
         self.settle("cuMemsetAsync", filled)

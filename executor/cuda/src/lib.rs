@@ -26,6 +26,7 @@ mod failure;
 mod gpu;
 mod graphs;
 mod image;
+mod made;
 mod presence;
 mod ptxas;
 mod ranges;
@@ -84,6 +85,7 @@ pub struct Cuda {
     imported: Mutex<HashMap<u64, OwnedFd>>,
     images: Mutex<image::Images>,
     graphs: Mutex<graphs::Graphs>,
+    made: Mutex<made::MadeGraphs>,
     /// The event of each stream by which others wait for it.
     hops: Mutex<HashMap<u64, sys::Event>>,
     reserved: ranges::Ranges,
@@ -155,6 +157,7 @@ impl Cuda {
             imported: Mutex::default(),
             images: Mutex::new(image::Images { next: 1, loaded: HashMap::new() }),
             graphs: Mutex::default(),
+            made: Mutex::default(),
             hops: Mutex::default(),
             reserved: ranges::Ranges::default(),
             registered: ranges::Ranges::default(),

@@ -212,6 +212,34 @@ pub trait Gpu: Send + Sync {
         Ok(false)
     }
 
+    /// Makes a graph that is launched as often as one likes: each node after those that it names, which come before it in the
+    /// list. None where the device has no graphs, or refuses this one: then its nodes are done one by one.
+    ///
+    /// # Errors
+    /// Only the loss of the device.
+    fn make_graph(&self, nodes: &[Node]) -> Result<Option<GraphId>, Error> {
+        let _ = nodes;
+        Ok(None)
+    }
+
+    /// Has a node of a graph do other work of the same kind, from the next launch on.
+    fn change_node(&self, graph: GraphId, node: usize, work: &Work) -> Result<(), Error> {
+        let _ = (graph, node, work);
+        Err(Error::Refused("this device has no graphs".to_owned()))
+    }
+
+    /// Does all that a graph's nodes say, in the stream's order, and after the graph's launch before.
+    fn launch_made(&self, stream: StreamId, graph: GraphId) -> Result<(), Error> {
+        let _ = (stream, graph);
+        Err(Error::Refused("this device has no graphs".to_owned()))
+    }
+
+    /// Forgets a graph. What was launched is done.
+    fn destroy_graph(&self, graph: GraphId) -> Result<(), Error> {
+        let _ = graph;
+        Ok(())
+    }
+
     /// Asks something, with as many words as [`Question::words`] says; about an entry where it is about one.
     fn ask(&self, question: Question, entry: Option<EntryId>, words: &[u64]) -> Result<Vec<u64>, Error> {
         let _ = (question, entry, words);

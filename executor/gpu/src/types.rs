@@ -37,6 +37,10 @@ pub struct EventId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ImageId(pub u64);
 
+/// A graph, named by the device that made it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct GraphId(pub u64);
+
 /// An entry of a loaded image, named by the device that loaded it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EntryId(pub u64);
@@ -59,6 +63,18 @@ pub enum FillPattern {
     Bits16(u16),
     /// Four bytes.
     Bits32(u32),
+}
+
+impl FillPattern {
+    /// Its size in bytes.
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        match self {
+            Self::Bits8(_) => 1,
+            Self::Bits16(_) => 2,
+            Self::Bits32(_) => 4,
+        }
+    }
 }
 
 /// Grid, block, shared memory and parameters of one launch.
@@ -148,6 +164,58 @@ pub struct EntryInfo {
     pub ptx_version: u32,
     /// The architecture that it was compiled for: 90 for `sm_90`.
     pub binary_version: u32,
+}
+
+/// What a node of a graph does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Work {
+    /// Nothing: others wait for it, and it for others.
+    Nothing,
+    /// Launches an entry, in clusters of so many blocks in x, y, z where there are `sides`, and with all blocks there at once
+    /// if `together`.
+    Launch {
+        /// The entry.
+        entry: EntryId,
+        /// Blocks in x, y, z.
+        grid: [u32; 3],
+        /// Threads of a block in x, y, z.
+        block: [u32; 3],
+        /// Dynamic shared memory of a block in bytes.
+        shared_bytes: u32,
+        /// The whole parameter block.
+        parameters: Box<[u8]>,
+        /// Blocks of a cluster.
+        sides: Option<[u8; 3]>,
+        /// Whether all blocks are there at once.
+        together: bool,
+    },
+    /// Copies device memory to device memory; the ranges do not overlap.
+    Copy {
+        /// Destination.
+        to: DeviceAddress,
+        /// Source.
+        from: DeviceAddress,
+        /// Length in bytes.
+        bytes: u64,
+    },
+    /// Writes `count` elements; `to` is aligned to an element's size.
+    Fill {
+        /// Destination.
+        to: DeviceAddress,
+        /// The element.
+        pattern: FillPattern,
+        /// How many.
+        count: u64,
+    },
+}
+
+/// A node of a graph.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// What it does.
+    pub work: Work,
+    /// The nodes that it comes after, by their places, each of which is before its own.
+    pub before: Vec<u32>,
 }
 
 /// Code in the form that the device loads.

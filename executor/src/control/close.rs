@@ -45,8 +45,9 @@ impl Control {
         drop(closing);
         let mut state = self.session.state.lock();
         state.streams.page().end(Ended { code: ErrorCode::SessionLost as u16, device: 0 });
-        state.streams.destroy_all().map_err(device)?;
         let gpu = Arc::clone(&state.gpu);
+        state.graphs.destroy_all(&*gpu).map_err(device)?;
+        state.streams.destroy_all().map_err(device)?;
         state.events.destroy_all(&*gpu).map_err(device)?;
         state.closed = true;
         let objects: Vec<Object> = state.bindings.drain().collect();

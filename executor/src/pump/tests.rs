@@ -1,8 +1,14 @@
-use std::{os::fd::AsFd, sync::Arc};
+use std::{
+    os::fd::AsFd,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize},
+    },
+};
 
 use bulkhead_gpu::{
-    Access, Compiled, DeviceAddress, DeviceInfo, EntryId, EventId, FillPattern, Gpu, HostAddress, HostRange,
-    ImageId, Launch, LoadedImage, MemoryId, StreamId,
+    Access, Compiled, DeviceAddress, DeviceInfo, EntryId, EventId, FillPattern, Gpu, GraphId, HostAddress,
+    HostRange, ImageId, Launch, LoadedImage, MemoryId, Node, StreamId, Work,
 };
 use bulkhead_guard::FastVersion;
 use bulkhead_mm::Slot;
@@ -20,6 +26,8 @@ use crate::{
     streams::Streams,
 };
 
+mod graphs;
+
 type Answer<T = ()> = Result<T, DeviceError>;
 
 /// What a device was asked to do.
@@ -33,11 +41,18 @@ struct Asked {
     page: Mutex<Option<Arc<Completion>>>,
     /// How many of them went in each graph.
     graphs: Mutex<Vec<usize>>,
+    /// Whether it makes graphs of what a session writes down, the nodes of the last, and how many were destroyed.
+    makes_graphs: AtomicBool,
+    made: Mutex<Vec<Node>>,
+    destroyed: AtomicUsize,
 }
 
 const FILLED: EntryId = EntryId(100);
 const MARKED: EntryId = EntryId(101);
 const WAITED: EntryId = EntryId(103);
+/// A graph was launched; a node of one changed.
+const GRAPH: EntryId = EntryId(104);
+const CHANGED: EntryId = EntryId(105);
 /// No device launches this one.
 const BROKEN: EntryId = EntryId(102);
 
@@ -147,6 +162,22 @@ impl Gpu for Idle {
         self.1.launched.lock().extend(launches.iter().map(|(entry, _)| *entry));
         self.1.order.lock().extend(launches.iter().map(|(entry, _)| *entry));
         Ok(true)
+    }
+    fn make_graph(&self, nodes: &[Node]) -> Answer<Option<GraphId>> {
+        *self.1.made.lock() = nodes.to_vec();
+        Ok(self.1.makes_graphs.load(Ordering::Relaxed).then_some(GraphId(1)))
+    }
+    fn change_node(&self, _: GraphId, _: usize, _: &Work) -> Answer {
+        self.1.order.lock().push(CHANGED);
+        Ok(())
+    }
+    fn launch_made(&self, _: StreamId, _: GraphId) -> Answer {
+        self.1.order.lock().push(GRAPH);
+        Ok(())
+    }
+    fn destroy_graph(&self, _: GraphId) -> Answer {
+        self.1.destroyed.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
     fn launch_together(&self, _: StreamId, _: EntryId, _: &Launch<'_>) -> Answer {
         no()

@@ -29,7 +29,7 @@ pub(crate) struct Side2d {
 const _: () = assert!(size_of::<Side2d>() == 56 && std::mem::offset_of!(Side2d, host) == 24);
 
 /// `CUDA_MEMCPY3D`, and `CUDA_MEMCPY3D_PEER`, which has contexts where the other has nothing.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Copy3d {
     pub(crate) from: Side3d,
@@ -41,7 +41,7 @@ pub(crate) struct Copy3d {
 const _: () = assert!(size_of::<Copy3d>() == 200 && std::mem::offset_of!(Copy3d, width) == 176);
 
 /// One side of a [`Copy3d`].
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Side3d {
     pub(crate) x: usize,

@@ -25,6 +25,7 @@ use parking_lot::Mutex;
 
 use super::{Error, ErrorCode, Handle, SturdyToken};
 
+pub(crate) use isolated::{Graph, GraphWork};
 pub(crate) use shared::{Received, RemoteFence, Reservation, Share, Signal};
 pub(crate) use variables::Variables;
 
@@ -217,7 +218,7 @@ pub(crate) enum Pattern {
     Bits32(u32),
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Launch {
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
@@ -260,6 +261,10 @@ pub(crate) struct Image {
 
 impl Entry {
     pub(crate) fn place_data(&self, _block: &mut [u8]) {}
+
+    pub(crate) fn waits_in_stream(&self) -> bool {
+        false
+    }
 }
 
 impl Image {

@@ -2,6 +2,7 @@
 
 mod changes;
 mod lanes;
+mod native;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use parking_lot::Mutex;
 
 pub(crate) use changes::*;
 pub(crate) use lanes::Lanes;
+use native::Native;
 
 use super::flat::{Step, flatten};
 use super::plan::{Plan, Shape, plan};
@@ -57,6 +59,8 @@ struct State {
     disabled: Vec<bool>,
     /// The end of the last launch: two never overlap.
     last: Option<Fence>,
+    /// The device's graph of it, where it has one.
+    native: Option<Native>,
 }
 
 /// The order of a graph's steps; `None` where there is none.
@@ -73,13 +77,17 @@ impl Exec {
         let places = (0..).zip(&steps).filter(|(_, step)| step.node != 0).map(|(at, step)| (step.node, at));
         let places = places.collect();
         let disabled = vec![false; steps.len()];
-        let state = Mutex::new(State { steps, disabled, last: None });
+        let native = Native::of(graph.driver, &steps, &plan);
+        let state = Mutex::new(State { steps, disabled, last: None, native });
         Ok(Exec { flags, plan, places, state, kept: Mutex::new(KeptByExec::of(graph)) })
     }
 
     /// Launches all of it behind what the stream was given, and lets nothing of the stream go on before it is done.
     fn launch(&self, driver: &'static Driver, target: Target) -> Answer {
         let mut state = self.state.lock();
+        if self.launch_native(driver, target, &mut state)? {
+            return Ok(());
+        }
         if self.flags & AUTO_FREE != 0 {
             for step in &state.steps {
                 if let Work::Allocate(storage) = &step.work
@@ -119,6 +127,29 @@ impl Exec {
         })?;
         state.last = Some(end);
         submitted
+    }
+
+    /// Launches the device's graph of it; false where there is none, or it does not do what this launch is to.
+    fn launch_native(
+        &self,
+        driver: &'static Driver,
+        target: Target,
+        state: &mut State,
+    ) -> Result<bool, Status> {
+        let State { steps, disabled, last, native } = state;
+        let Some(graph) = native.as_mut().filter(|_| !disabled.contains(&true)) else { return Ok(false) };
+        let session = &driver.session;
+        let launched = driver.streams.submit(session, target, |stream| {
+            if let Some(last) = *last {
+                session.wait_on(stream, last).map_err(|error| Status::of(&error))?;
+            }
+            graph.launch(driver, steps, stream)
+        })?;
+        match launched {
+            Some(fence) => *last = Some(fence),
+            None => *native = None,
+        }
+        Ok(launched.is_some())
     }
 
     fn submit(&self, driver: &'static Driver, state: &State, lanes: &[Target]) -> Answer {

@@ -27,6 +27,10 @@ pub const STREAMS: usize = 64;
 pub(crate) const PRIORITIES_PER_WORD: usize = 8;
 /// Words between two streams' marks: a cache line each.
 pub const MARK_STRIDE_WORDS: usize = 8;
+/// Graphs of a session; a node's number beside a graph's has as many bits as a record has for it.
+pub const GRAPHS: u32 = 4096;
+/// Nodes of a graph.
+pub const GRAPH_NODES: u32 = 1 << 16;
 /// Replies that can be outstanding.
 pub const REPLIES: usize = 64;
 /// Size of the completion page's memfd in bytes.

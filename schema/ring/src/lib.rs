@@ -43,7 +43,9 @@ pub use activity::{Activity, ActivityEnd, ActivityWriter, create as create_activ
 pub use completion::{CompletionReader, CompletionWriter, Refusal};
 pub use consumer::{Consumer, Park, Waker};
 pub use producer::{Full, Opener, Producer};
-pub use record::{Bind, Blocks, Copy, Launch, LaunchShape, ParameterPlace, Pattern, Record};
+pub use record::{
+    AFTER_MAX, Bind, Blocks, Copy, Launch, LaunchShape, NodePlace, NodeWork, ParameterPlace, Pattern, Record,
+};
 
 /// Why the other side of a ring is not believed any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -8,7 +8,10 @@ use crate::{
     layout::{ARENA_WORDS, RECORDS},
     memory::Ring,
     mutant::Mutant,
-    record::{Bind, Blocks, INLINE_BYTES, INLINE_WORD, Launch, LaunchShape, ParameterPlace, Record, Words},
+    record::{
+        Bind, Blocks, INLINE_BYTES, INLINE_WORD, Launch, LaunchShape, NodePlace, NodeWork, ParameterPlace,
+        Record, Words,
+    },
     sync::{Ordering, store_load},
 };
 
@@ -94,12 +97,37 @@ impl Producer {
         bytes: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<u64, Full> {
+        let record = |launch| Record::Launch { stream, launch };
+        self.push_with_parameters(record, (entry, shape, blocks), bytes, fill)
+    }
+
+    /// As [`Producer::push_blocks`], as what a node of a graph does.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn push_node(
+        &mut self,
+        (stream, place): (u32, NodePlace),
+        entry: Bind,
+        (shape, blocks): (LaunchShape, Blocks),
+        bytes: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<u64, Full> {
+        let record = |launch| Record::Node { stream, place, work: NodeWork::Launch(launch) };
+        self.push_with_parameters(record, (entry, shape, blocks), bytes, fill)
+    }
+
+    #[inline]
+    fn push_with_parameters(
+        &mut self,
+        record: impl Fn(Launch) -> Record,
+        (entry, shape, blocks): (Bind, LaunchShape, Blocks),
+        bytes: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<u64, Full> {
         self.reserve()?;
         let parameter_bytes = u32::try_from(bytes).map_err(|_| Full)?;
-        let launch = |parameters| Record::Launch {
-            stream,
-            launch: Launch { entry, shape, blocks, parameter_bytes, parameters },
-        };
+        let launch = |parameters| record(Launch { entry, shape, blocks, parameter_bytes, parameters });
         if bytes <= INLINE_BYTES {
             let mut block = [0; INLINE_BYTES];
             fill(&mut block[..bytes]);

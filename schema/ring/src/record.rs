@@ -4,7 +4,7 @@
 
 use crate::{
     ProtocolError,
-    layout::{ARENA_WORDS, RECORD_WORDS, REPLIES, STREAMS},
+    layout::{ARENA_WORDS, GRAPH_NODES, GRAPHS, RECORD_WORDS, REPLIES, STREAMS},
 };
 
 /// The words of a record, copied out of shared memory.
@@ -27,6 +27,11 @@ const ELAPSED: u32 = 9;
 const CREATE_STREAM: u32 = 10;
 const DESTROY_STREAM: u32 = 11;
 const HOST_BARRIER: u32 = 12;
+const NOTHING: u32 = 13;
+const AFTER: u32 = 14;
+const MAKE_GRAPH: u32 = 15;
+const LAUNCH_GRAPH: u32 = 16;
+const DESTROY_GRAPH: u32 = 17;
 
 /// A capability's name: slot and generation, an allegation like every other field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -130,6 +135,43 @@ impl Pattern {
     }
 }
 
+/// Nodes that one [`Record::After`] names at most.
+pub const AFTER_MAX: usize = 8;
+
+/// A node of a graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodePlace {
+    /// The graph, by the number that its client gave it.
+    pub graph: u32,
+    /// The node's place in it.
+    pub node: u32,
+    /// It is there already, and does something else of its kind from the graph's next launch on; otherwise it is the next of
+    /// a graph that is not made yet.
+    pub is_change: bool,
+}
+
+/// What a node of a graph does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeWork {
+    /// Nothing: others wait for it, and it for others.
+    Nothing,
+    /// Runs an entry.
+    Launch(Launch),
+    /// Copies device memory to device memory.
+    Copy(Copy),
+    /// Fills device memory with `count` elements.
+    Fill {
+        /// Where.
+        to: Bind,
+        /// From where on in it, in bytes.
+        offset: u64,
+        /// The element.
+        pattern: Pattern,
+        /// How many.
+        count: u64,
+    },
+}
+
 /// A decoded record. Every index in it is below its limit; nothing else is promised of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "`stream` is the stream the work belongs to, everywhere")]
@@ -158,7 +200,25 @@ pub enum Record {
     CreateStream { stream: u32, priority: i32 },
     /// Forget a stream once its work has passed.
     DestroyStream { stream: u32 },
+    /// A node of a graph. One that is a change has its place in the stream's order, others have none.
+    Node { stream: u32, place: NodePlace, work: NodeWork },
+    /// The next node of a graph comes after these too, the first `count` of `nodes`. Where no record of this kind comes before a
+    /// node, it comes after the one before it.
+    After { stream: u32, graph: u32, count: u32, nodes: [u32; AFTER_MAX] },
+    /// A graph has all its nodes.
+    MakeGraph { stream: u32, graph: u32 },
+    /// Do all that a graph's nodes say.
+    LaunchGraph { stream: u32, graph: u32 },
+    /// Forget a graph; launches of it that came before are done.
+    DestroyGraph { stream: u32, graph: u32 },
 }
+
+/// Beside the stream of a record: it says what a node does, and does not do it itself; what a node does from now on. Above them is the
+/// graph's number, and beside the operation the node's.
+const IS_NODE: u32 = 1 << 6;
+const IS_CHANGE: u32 = 1 << 7;
+const NUMBER_SHIFT: u32 = 8;
+const _: () = assert!(STREAMS <= IS_NODE as usize);
 
 /// Beside the length of a launch's parameters: its blocks are there together.
 const TOGETHER: u32 = 1 << 30;
@@ -203,7 +263,35 @@ impl Record {
             | Self::DestroyEvent { stream, .. }
             | Self::Elapsed { stream, .. }
             | Self::CreateStream { stream, .. }
-            | Self::DestroyStream { stream } => *stream,
+            | Self::DestroyStream { stream }
+            | Self::Node { stream, .. }
+            | Self::After { stream, .. }
+            | Self::MakeGraph { stream, .. }
+            | Self::LaunchGraph { stream, .. }
+            | Self::DestroyGraph { stream, .. } => *stream,
+        }
+    }
+
+    /// The launch in it, whose parameters lie beside the record.
+    #[must_use]
+    pub fn launch(&self) -> Option<&Launch> {
+        match self {
+            Self::Launch { launch, .. } | Self::Node { work: NodeWork::Launch(launch), .. } => Some(launch),
+            _ => None,
+        }
+    }
+
+    /// Whether it has no place in its stream's order: what comes before it in the stream may be done after it.
+    #[must_use]
+    pub fn is_aside(&self) -> bool {
+        match self {
+            Self::Node { place, .. } => !place.is_change,
+            Self::Elapsed { .. }
+            | Self::DestroyEvent { .. }
+            | Self::After { .. }
+            | Self::MakeGraph { .. }
+            | Self::DestroyGraph { .. } => true,
+            _ => false,
         }
     }
 
@@ -278,6 +366,42 @@ impl Record {
                 CREATE_STREAM
             }
             Self::DestroyStream { .. } => DESTROY_STREAM,
+            Self::Node { stream, place, work } => {
+                let plain = match work {
+                    NodeWork::Nothing => {
+                        words[0] = pair(NOTHING, stream);
+                        words
+                    }
+                    NodeWork::Launch(launch) => Self::Launch { stream, launch }.encode(),
+                    NodeWork::Copy(copy) => Self::CopyOnDevice { stream, copy }.encode(),
+                    NodeWork::Fill { to, offset, pattern, count } => {
+                        Self::Fill { stream, to, offset, pattern, count }.encode()
+                    }
+                };
+                let change = if place.is_change { IS_CHANGE } else { 0 };
+                words = plain;
+                words[0] |= pair(place.node << NUMBER_SHIFT, place.graph << NUMBER_SHIFT | IS_NODE | change);
+                return words;
+            }
+            Self::After { graph, count, nodes, .. } => {
+                words[1] = pair(graph, count);
+                for (word, nodes) in words[2..].iter_mut().zip(nodes.as_chunks::<2>().0) {
+                    *word = pair(nodes[0], nodes[1]);
+                }
+                AFTER
+            }
+            Self::MakeGraph { graph, .. } => {
+                words[1] = u64::from(graph);
+                MAKE_GRAPH
+            }
+            Self::LaunchGraph { graph, .. } => {
+                words[1] = u64::from(graph);
+                LAUNCH_GRAPH
+            }
+            Self::DestroyGraph { graph, .. } => {
+                words[1] = u64::from(graph);
+                DESTROY_GRAPH
+            }
         };
         words[0] = pair(operation, stream);
         words
@@ -289,7 +413,11 @@ impl Record {
     /// Where the operation is unknown or an index is out of its range.
     pub(crate) fn decode(words: &Words, position: u64) -> Result<Self, ProtocolError> {
         let field = |field| ProtocolError::Field { position, field };
+        let graph = |graph: u32| if graph < GRAPHS { Ok(graph) } else { Err(field("graph")) };
         let stream = high(words[0]);
+        if stream & IS_NODE != 0 {
+            return Self::decode_node(words, position);
+        }
         if stream as usize >= STREAMS {
             return Err(field("stream"));
         }
@@ -361,9 +489,55 @@ impl Record {
             }
             CREATE_STREAM => Self::CreateStream { stream, priority: low(words[1]).cast_signed() },
             DESTROY_STREAM => Self::DestroyStream { stream },
+            AFTER => {
+                let (graph, count) = (graph(low(words[1]))?, high(words[1]));
+                if count as usize > AFTER_MAX {
+                    return Err(field("number of nodes"));
+                }
+                let mut nodes = [0; AFTER_MAX];
+                for (nodes, word) in nodes.as_chunks_mut::<2>().0.iter_mut().zip(&words[2..]) {
+                    *nodes = [low(*word), high(*word)];
+                }
+                Self::After { stream, graph, count, nodes }
+            }
+            MAKE_GRAPH => Self::MakeGraph { stream, graph: graph(low(words[1]))? },
+            LAUNCH_GRAPH => Self::LaunchGraph { stream, graph: graph(low(words[1]))? },
+            DESTROY_GRAPH => Self::DestroyGraph { stream, graph: graph(low(words[1]))? },
             operation => return Err(ProtocolError::Operation { position, operation }),
         };
         Ok(record)
+    }
+
+    /// The same for a record that says what a node does.
+    fn decode_node(words: &Words, position: u64) -> Result<Self, ProtocolError> {
+        let field = |field| ProtocolError::Field { position, field };
+        let (operation, stream) = (low(words[0]), high(words[0]));
+        let place = NodePlace {
+            graph: stream >> NUMBER_SHIFT,
+            node: operation >> NUMBER_SHIFT,
+            is_change: stream & IS_CHANGE != 0,
+        };
+        if place.graph >= GRAPHS {
+            return Err(field("graph"));
+        }
+        if place.node >= GRAPH_NODES {
+            return Err(field("node"));
+        }
+        let (operation, stream) = (operation & ((1 << NUMBER_SHIFT) - 1), stream & (IS_NODE - 1));
+        let mut plain = *words;
+        plain[0] = pair(operation, stream);
+        let work = match operation {
+            NOTHING => NodeWork::Nothing,
+            _ => match Self::decode(&plain, position)? {
+                Self::Launch { launch, .. } => NodeWork::Launch(launch),
+                Self::CopyOnDevice { copy, .. } => NodeWork::Copy(copy),
+                Self::Fill { to, offset, pattern, count, .. } => {
+                    NodeWork::Fill { to, offset, pattern, count }
+                }
+                _ => return Err(field("work of a node")),
+            },
+        };
+        Ok(Self::Node { stream, place, work })
     }
 }
 
@@ -402,6 +576,7 @@ mod tests {
         let clusters = Blocks::Clusters { sides: [1, 16, CLUSTER_SIDE_MAX], together: false };
         let clusters = Launch { blocks: clusters, ..launch };
         let both = Launch { blocks: Blocks::Clusters { sides: [2, 1, 1], together: true }, ..launch };
+        let place = NodePlace { graph: GRAPHS - 1, node: GRAPH_NODES - 1, is_change: false };
         let long = Launch { parameter_bytes: 32_764, parameters: ParameterPlace::Arena(9), ..launch };
         vec![
             Record::Launch { stream: 0, launch },
@@ -422,6 +597,24 @@ mod tests {
             Record::Elapsed { stream: 7, start: 1, end: 2, reply: 63 },
             Record::CreateStream { stream: 8, priority: -5 },
             Record::DestroyStream { stream: 9 },
+            Record::Node { stream: 63, place, work: NodeWork::Nothing },
+            Record::Node {
+                stream: 0,
+                place: NodePlace { is_change: true, ..place },
+                work: NodeWork::Launch(launch),
+            },
+            Record::Node { stream: 1, place, work: NodeWork::Launch(both) },
+            Record::Node { stream: 2, place, work: NodeWork::Copy(copy) },
+            Record::Node {
+                stream: 3,
+                place: NodePlace { graph: 0, node: 0, is_change: true },
+                work: NodeWork::Fill { to, offset: 5, pattern: Pattern::Bits16(600), count: 7 },
+            },
+            Record::After { stream: 4, graph: 5, count: 0, nodes: [0; AFTER_MAX] },
+            Record::After { stream: 4, graph: GRAPHS - 1, count: 8, nodes: [1, 2, 3, u32::MAX, 5, 6, 7, 8] },
+            Record::MakeGraph { stream: 5, graph: GRAPHS - 1 },
+            Record::LaunchGraph { stream: 6, graph: 1 },
+            Record::DestroyGraph { stream: 7, graph: 2 },
         ]
     }
 
@@ -445,12 +638,15 @@ mod tests {
                 *word = state;
             }
             if round % 2 == 0 {
-                words[0] = pair(high(words[0]) % 14, low(words[0]) % 70);
+                words[0] = pair(high(words[0]) % 20, low(words[0]) % 200);
             }
             if let Ok(record) = Record::decode(&words, round) {
                 accepted += 1;
                 assert!((record.stream() as usize) < STREAMS);
-                if let Record::Launch { launch, .. } = record {
+                if let Record::Node { place, .. } = record {
+                    assert!(place.graph < GRAPHS && place.node < GRAPH_NODES);
+                }
+                if let Some(launch) = record.launch() {
                     let end = match launch.parameters {
                         ParameterPlace::Inline => launch.parameter_bytes as usize <= INLINE_BYTES,
                         ParameterPlace::Arena(start) => {

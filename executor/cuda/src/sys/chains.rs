@@ -14,12 +14,12 @@ pub(crate) struct Chain {
     nodes: Vec<usize>,
 }
 
-fn pointer<T>(bits: usize) -> *mut T {
+pub(super) fn pointer<T>(bits: usize) -> *mut T {
     std::ptr::with_exposed_provenance_mut(bits)
 }
 
 /// Calls `then` with a kernel's parameters in the form that nodes take.
-fn with_parameters<R>(
+pub(super) fn with_parameters<R>(
     (function, launch): (Function, &Launch<'_>),
     then: impl FnOnce(&CUDA_KERNEL_NODE_PARAMS) -> R,
 ) -> R {

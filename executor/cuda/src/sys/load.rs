@@ -4,9 +4,9 @@ use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 use std::mem::ManuallyDrop;
 
 use cudarc::driver::sys::{
-    CUDA_KERNEL_NODE_PARAMS, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec,
-    CUgraphNode, CUlaunchConfig, CUmemAccessDesc, CUmemAllocationProp, CUmemGenericAllocationHandle,
-    CUmodule, CUstream, CUuuid,
+    CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUdevice, CUdeviceptr,
+    CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUlaunchAttributeValue, CUlaunchConfig,
+    CUmemAccessDesc, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmodule, CUstream, CUuuid,
 };
 
 use super::native::LIBRARY;
@@ -105,6 +105,18 @@ calls! {
     graph_destroy = "cuGraphDestroy"(CUgraph);
     graph_add_kernel = "cuGraphAddKernelNode_v2"(
         *mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_KERNEL_NODE_PARAMS
+    );
+    graph_add_empty = "cuGraphAddEmptyNode"(*mut CUgraphNode, CUgraph, *const CUgraphNode, usize);
+    graph_add_copy = "cuGraphAddMemcpyNode"(
+        *mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_MEMCPY3D, CUcontext
+    );
+    graph_add_fill = "cuGraphAddMemsetNode"(
+        *mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_MEMSET_NODE_PARAMS, CUcontext
+    );
+    graph_set_attribute = "cuGraphKernelNodeSetAttribute"(CUgraphNode, c_int, *const CUlaunchAttributeValue);
+    graph_set_copy = "cuGraphExecMemcpyNodeSetParams"(CUgraphExec, CUgraphNode, *const CUDA_MEMCPY3D, CUcontext);
+    graph_set_fill = "cuGraphExecMemsetNodeSetParams"(
+        CUgraphExec, CUgraphNode, *const CUDA_MEMSET_NODE_PARAMS, CUcontext
     );
     graph_instantiate = "cuGraphInstantiateWithFlags"(*mut CUgraphExec, CUgraph, c_ulonglong);
     graph_set_kernel = "cuGraphExecKernelNodeSetParams_v2"(CUgraphExec, CUgraphNode, *const CUDA_KERNEL_NODE_PARAMS);

@@ -9,6 +9,7 @@
 
 mod calls;
 mod chains;
+mod graphs;
 mod load;
 mod management;
 pub mod native;
@@ -18,6 +19,7 @@ mod questions;
 use std::ffi::c_int;
 
 pub(crate) use chains::Chain;
+pub(crate) use graphs::{Made, Step};
 pub(crate) use load::{Absent, Driver};
 pub(crate) use management::Management;
 

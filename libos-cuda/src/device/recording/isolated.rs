@@ -1,7 +1,7 @@
 //! No session here is isolated.
 
-use super::super::{Error, ErrorCode, Question};
-use super::{DeviceRange, Entry, Fence, Image, Launch, Session, Stream, error};
+use super::super::{Error, ErrorCode, Handle, Question};
+use super::{DeviceRange, Entry, Fence, Image, Launch, Pattern, Session, Stream, error};
 
 impl Image {
     pub(crate) fn is_by_name(&self) -> bool {
@@ -21,7 +21,52 @@ impl Image {
     }
 }
 
+/// As [`bulkhead_client::GraphWork`].
+pub(crate) enum GraphWork<'a> {
+    Nothing,
+    Launch {
+        entry: Handle,
+        launch: Launch,
+        sides: Option<[u8; 3]>,
+        together: bool,
+        bytes: usize,
+        fill: &'a dyn Fn(&mut [u8]),
+    },
+    Copy {
+        to: DeviceRange,
+        from: DeviceRange,
+    },
+    Fill {
+        to: DeviceRange,
+        pattern: Pattern,
+    },
+}
+
+pub(crate) struct Graph;
+
+impl Graph {
+    pub(crate) fn add(&mut self, _after: Option<&[u32]>, _work: &GraphWork<'_>) -> Result<u32, Error> {
+        error(ErrorCode::NotSupported, "no graphs")
+    }
+
+    pub(crate) fn finish(&mut self) -> Result<(), Error> {
+        error(ErrorCode::NotSupported, "no graphs")
+    }
+
+    pub(crate) fn change(&self, _stream: Stream, _node: u32, _work: &GraphWork<'_>) -> Result<(), Error> {
+        error(ErrorCode::NotSupported, "no graphs")
+    }
+
+    pub(crate) fn launch(&mut self, _stream: Stream) -> Result<Fence, Error> {
+        error(ErrorCode::NotSupported, "no graphs")
+    }
+}
+
 impl Session {
+    pub(crate) fn create_graph(&self) -> Result<Graph, Error> {
+        error(ErrorCode::NotSupported, "no graphs")
+    }
+
     pub(crate) fn launch_clusters_with(
         &self,
         _stream: Stream,

@@ -1,5 +1,6 @@
 //! Changes of executable graphs: of one node, or of all to those of a graph of the same shape.
 
+use super::native::is_same;
 use super::{Exec, State, exec};
 use crate::abi::{
     Copy3d, HostNode, In, InOut, KernelNode, KernelNodeOfContext, MemsetNode, NodeParameters, Out, OutMaybe,
@@ -26,12 +27,24 @@ fn set(handle: u64, node: u64, work: impl FnOnce(&'static Driver, &Work) -> Resu
     let exec = exec(driver, handle)?;
     let at = *exec.places.get(&node).ok_or(Status::INVALID_VALUE)?;
     let mut state = exec.state.lock();
-    let step = state.steps.get_mut(at).ok_or(Status::INVALID_VALUE)?;
+    let step = state.steps.get(at).ok_or(Status::INVALID_VALUE)?;
     let work = work(driver, &step.work)?;
     work.check(driver)?;
     step.work.check_change(&work)?;
-    step.work = work;
+    state.replace(at, work);
     Ok(())
+}
+
+impl State {
+    /// Has a step do other work of the same kind.
+    fn replace(&mut self, at: usize, work: Work) {
+        let Some(step) = self.steps.get_mut(at) else { return };
+        let is_same = is_same(&step.work, &work);
+        step.work = work;
+        if let Some(native) = self.native.as_mut().filter(|_| !is_same) {
+            native.note(at);
+        }
+    }
 }
 
 pub(crate) fn set_kernel(exec: u64, node: u64, to: In<KernelNode>) -> Answer {
@@ -83,12 +96,12 @@ pub(crate) fn set_child(handle: u64, node: u64, child: u64) -> Answer {
     let count = state.steps.get(at).map_or(0, |step| step.child);
     // Without a child's end, which is ours. A node without a child has none.
     let inside = count.checked_sub(1).ok_or(Status::INVALID_VALUE)?;
-    let old = state.steps.get_mut(at + 1..at + 1 + inside).ok_or(Status::INVALID_VALUE)?;
+    let old = state.steps.get(at + 1..at + 1 + inside).ok_or(Status::INVALID_VALUE)?;
     if differ(old, &new, at + 1).is_some() {
         return Err(Status::INVALID_VALUE);
     }
-    for (old, new) in old.iter_mut().zip(new) {
-        old.work = new.work;
+    for (at, new) in (at + 1..).zip(new) {
+        state.replace(at, new.work);
     }
     drop(state);
     exec.kept.lock().add(KeptByExec::of(&child));
@@ -138,9 +151,8 @@ fn try_update(exec: &Exec, handle: u64) -> Result<(u32, u64), Status> {
     if let Some((result, at)) = differ(&state.steps, &new, 0) {
         return Ok((result, new.get(at).map_or(0, |step| step.node)));
     }
-    let State { steps, .. } = &mut *state;
-    for (old, new) in steps.iter_mut().zip(new) {
-        old.work = new.work;
+    for (at, new) in new.into_iter().enumerate() {
+        state.replace(at, new.work);
     }
     let last = state.last;
     drop(state);

@@ -1,0 +1,204 @@
+//! Graphs of isolated sessions: work that is written down once, and launched by one record.
+
+use bulkhead_ring::{
+    AFTER_MAX, Blocks, LaunchShape, NodePlace, NodeWork, Record,
+    layout::{GRAPH_NODES, GRAPHS},
+};
+use bulkhead_schema::{Error, ErrorCode, Handle, limits};
+
+use crate::{
+    DeviceRange, Fence, Launch, Pattern, Session, Stream,
+    session::{NO_STREAM, Submit, copy, name},
+    stream::Indices,
+};
+
+/// What a node of a graph does.
+pub enum GraphWork<'a> {
+    /// Nothing: others wait for it, and it for others.
+    Nothing,
+    /// Launches an entry whose parameter block of `bytes` bytes `fill` writes in place.
+    Launch {
+        /// The entry.
+        entry: Handle,
+        /// Grid, block and shared memory.
+        launch: Launch,
+        /// Its blocks form clusters of so many in x, y, z.
+        sides: Option<[u8; 3]>,
+        /// All blocks are there at once.
+        together: bool,
+        /// Length of the parameter block.
+        bytes: usize,
+        /// Writes it.
+        fill: &'a dyn Fn(&mut [u8]),
+    },
+    /// Copies device memory to device memory.
+    Copy {
+        /// Destination.
+        to: DeviceRange,
+        /// Source, of the same length.
+        from: DeviceRange,
+    },
+    /// Fills device memory; the range is a multiple of the pattern's size.
+    Fill {
+        /// Where.
+        to: DeviceRange,
+        /// The pattern.
+        pattern: Pattern,
+    },
+}
+
+/// The numbers of a session's graphs, and those of graphs that were given up and may still be launched.
+pub(crate) struct Numbers {
+    numbers: Indices<()>,
+    retiring: Vec<(u32, Fence)>,
+}
+
+impl Numbers {
+    pub(crate) fn new() -> Self {
+        Self { numbers: Indices::new(GRAPHS), retiring: Vec::new() }
+    }
+}
+
+/// A graph of an isolated session. Addresses and handles in it are looked up when a node is written down, not when it is launched.
+pub struct Graph {
+    session: Session,
+    number: u32,
+    nodes: u32,
+    /// The last launch.
+    last: Option<Fence>,
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        let nothing = Fence { stream: Stream::DEFAULT, position: 0 };
+        let mut submit = self.session.inner.submit.lock();
+        submit.graphs.retiring.push((self.number, self.last.unwrap_or(nothing)));
+        drop(submit);
+        self.session.retire_graphs();
+    }
+}
+
+impl Session {
+    /// Begins a graph, which has no nodes yet. Only in isolated sessions.
+    ///
+    /// # Errors
+    /// `limitReached` when the session has as many as it may (4,096).
+    pub fn create_graph(&self) -> Result<Graph, Error> {
+        self.retire_graphs();
+        let limit = || Error::new(ErrorCode::LimitReached, "the session has as many graphs as it may");
+        let number = self.inner.submit.lock().graphs.numbers.take(()).ok_or_else(limit)?;
+        Ok(Graph { session: self.clone(), number, nodes: 0, last: None })
+    }
+
+    /// Destroys graphs that were given up and whose launches have passed.
+    fn retire_graphs(&self) {
+        let mut submit = self.inner.submit.lock();
+        let Submit { producer, graphs, .. } = &mut *submit;
+        let Numbers { numbers, retiring } = graphs;
+        retiring.retain(|(number, last)| {
+            let destroy = Record::DestroyGraph { stream: 0, graph: *number };
+            let retired =
+                self.inner.page.mark(last.stream.0) >= last.position && producer.push(&destroy).is_ok();
+            if retired {
+                numbers.free(*number);
+            }
+            !retired
+        });
+    }
+
+    fn push_node(&self, stream: u32, place: NodePlace, work: &GraphWork<'_>) -> Result<(), Error> {
+        // One that has no place in its stream's order is waited for by nobody.
+        let counts = if place.is_change { stream } else { NO_STREAM };
+        let plain = |work| self.push(&Record::Node { stream, place, work }).map(drop);
+        match work {
+            GraphWork::Nothing => plain(NodeWork::Nothing),
+            GraphWork::Copy { to, from } => plain(NodeWork::Copy(copy(
+                (to.handle, to.offset, to.bytes),
+                (from.handle, from.offset, from.bytes),
+            )?)),
+            GraphWork::Fill { to, pattern } => {
+                if !to.bytes.is_multiple_of(pattern.bytes()) {
+                    let message = "the range is no multiple of the pattern";
+                    return Err(Error::new(ErrorCode::InvalidArgument, message));
+                }
+                let count = to.bytes / pattern.bytes();
+                plain(NodeWork::Fill { to: name(to.handle), offset: to.offset, pattern: *pattern, count })
+            }
+            GraphWork::Launch { entry, launch, sides, together, bytes, fill } => {
+                if *bytes > limits::PARAMETER_BYTES_MAX {
+                    return Err(Error::new(ErrorCode::LimitReached, "too many parameters"));
+                }
+                let Launch { grid, block, shared_bytes } = *launch;
+                let shape = LaunchShape { grid, block, shared_bytes };
+                let blocks = match (*sides, *together) {
+                    (Some(sides), together) => Blocks::Clusters { sides, together },
+                    (None, true) => Blocks::Together,
+                    (None, false) => Blocks::Apart,
+                };
+                let (entry, of) = (name(*entry), (stream, place));
+                self.push_with(counts, |submit| {
+                    submit.producer.push_node(of, entry, (shape, blocks), *bytes, fill)
+                })
+                .map(drop)
+            }
+        }
+    }
+}
+
+impl Graph {
+    /// Adds a node that comes after these, by their numbers, which begin with 0; after the node before it where there are none given.
+    ///
+    /// # Errors
+    /// `limitReached` beyond 65,536 nodes; where the session is over. What the executor has against the node shows at the
+    /// next [`Session::wait`].
+    pub fn add(&mut self, after: Option<&[u32]>, work: &GraphWork<'_>) -> Result<u32, Error> {
+        let (graph, node) = (self.number, self.nodes);
+        if node >= GRAPH_NODES {
+            return Err(Error::new(ErrorCode::LimitReached, "a graph has 65,536 nodes at most"));
+        }
+        if let Some(after) = after {
+            let none: &[u32] = &[];
+            let parts = after.chunks(AFTER_MAX).chain(after.is_empty().then_some(none));
+            for part in parts {
+                let mut nodes = [0; AFTER_MAX];
+                nodes[..part.len()].copy_from_slice(part);
+                let count = u32::try_from(part.len()).unwrap_or(0);
+                self.session.push(&Record::After { stream: 0, graph, count, nodes })?;
+            }
+        }
+        self.session.push_node(0, NodePlace { graph, node, is_change: false }, work)?;
+        self.nodes += 1;
+        Ok(node)
+    }
+
+    /// It has all its nodes.
+    ///
+    /// # Errors
+    /// Where the session is over.
+    pub fn finish(&mut self) -> Result<(), Error> {
+        self.session.push(&Record::MakeGraph { stream: 0, graph: self.number }).map(drop)
+    }
+
+    /// Has a node do other work of the same kind from the next launch on. The stream has to be that of the next launch, and to come
+    /// after the last one.
+    ///
+    /// # Errors
+    /// Where there is no such node, or the session is over.
+    pub fn change(&self, stream: Stream, node: u32, work: &GraphWork<'_>) -> Result<(), Error> {
+        if node >= self.nodes {
+            return Err(Error::new(ErrorCode::InvalidArgument, "no such node"));
+        }
+        self.session.push_node(stream.0, NodePlace { graph: self.number, node, is_change: true }, work)
+    }
+
+    /// Launches all of it.
+    ///
+    /// # Errors
+    /// Where the session is over. What the device has against it shows at the next [`Session::wait`].
+    pub fn launch(&mut self, stream: Stream) -> Result<Fence, Error> {
+        self.session.inner.watch.launching();
+        let fence = self.session.push(&Record::LaunchGraph { stream: stream.0, graph: self.number })?;
+        self.last = Some(fence);
+        Ok(fence)
+    }
+}

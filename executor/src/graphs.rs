@@ -1,0 +1,306 @@
+//! Graphs of an isolated session: written down once, node by node, and launched by one record
+//! (docs/decisions/0071).
+//!
+//! The device makes a graph of its own of the nodes where it can. Where it cannot, they are kept and done one by one, in their order,
+//! on the stream that the graph is launched into.
+//!
+//! # Invariants
+//! 1. A node comes after nodes before it in the list: there are no cycles.
+//! 2. A graph keeps the images of its entries loaded.
+//! 3. What graphs take of this process is bounded: [`NODES_MAX`] nodes, and [`BYTES_MAX`] for parameters and dependencies
+//!    of those that are no graph of the device's.
+
+use std::{collections::HashMap, sync::Arc};
+
+use bulkhead_gpu::{Error, FillPattern, Gpu, GraphId, Launch, Node, StreamId, Work};
+use bulkhead_ring::{AFTER_MAX, Blocks, NodePlace, NodeWork, Pattern, layout::GRAPH_NODES};
+use bulkhead_schema::ErrorCode;
+
+use crate::{
+    bindings::{Object, Use},
+    pump::Waiter,
+    reaper::Image,
+    session::State,
+};
+
+/// Nodes of all graphs of a session.
+const NODES_MAX: usize = 1 << 20;
+/// Bytes of their parameters and dependencies.
+const BYTES_MAX: usize = 256 << 20;
+
+/// A request that was done, or why it was not; the outer error is the loss of the device.
+type Done = Result<Result<(), ErrorCode>, Error>;
+
+/// The graphs of a session.
+#[derive(Default)]
+pub(crate) struct Graphs {
+    graphs: HashMap<u32, Graph>,
+    nodes: usize,
+    bytes: usize,
+}
+
+#[derive(Default)]
+struct Graph {
+    /// None once the device has made a graph of them.
+    nodes: Vec<Node>,
+    count: usize,
+    bytes: usize,
+    /// What the next node comes after; the node before it where nothing was said.
+    before: Option<Vec<u32>>,
+    images: Vec<Arc<Image>>,
+    /// Of an entry of it.
+    name: Option<Arc<str>>,
+    form: Form,
+}
+
+#[derive(Default)]
+enum Form {
+    /// More nodes may come.
+    #[default]
+    Growing,
+    /// Its nodes are done one by one.
+    Listed,
+    Made(GraphId),
+}
+
+/// A node's work, and the image and the name of its entry.
+type Found = (Work, Option<(Arc<Image>, Arc<str>)>);
+
+/// Looks up what a node names.
+fn find(state: &mut State, work: &NodeWork, parameters: &[u64]) -> Result<Found, ErrorCode> {
+    let bindings = &mut state.bindings;
+    match *work {
+        NodeWork::Nothing => Ok((Work::Nothing, None)),
+        NodeWork::Launch(launch) => {
+            let entry = bindings.entry(launch.entry.slot, launch.entry.generation);
+            let entry = entry.ok_or(ErrorCode::InvalidHandle)?;
+            let template = &mut entry.template;
+            if launch.parameter_bytes as usize != template.visible_bytes {
+                return Err(ErrorCode::InvalidArgument);
+            }
+            if matches!(launch.blocks, Blocks::Clusters { .. }) && template.hidden.is_some() {
+                return Err(ErrorCode::NotSupported);
+            }
+            template.tell(&state.grants)?;
+            let mut block = template.block.clone().into_boxed_slice();
+            for (to, word) in block[..template.visible_bytes].chunks_mut(8).zip(parameters) {
+                to.copy_from_slice(&word.to_ne_bytes()[..to.len()]);
+            }
+            let (sides, together) = match launch.blocks {
+                Blocks::Apart => (None, false),
+                Blocks::Together => (None, true),
+                Blocks::Clusters { sides, together } => (Some(sides), together),
+            };
+            let shape = launch.shape;
+            let work = Work::Launch {
+                entry: template.id,
+                grid: shape.grid,
+                block: shape.block,
+                shared_bytes: shape.shared_bytes.max(template.dynamic_shared_min),
+                parameters: block,
+                sides,
+                together,
+            };
+            Ok((work, Some((Arc::clone(&entry.image), Arc::clone(&template.name)))))
+        }
+        NodeWork::Copy(copy) => {
+            let to = bindings.device(copy.to, copy.to_offset, copy.bytes, Use::ReadWrite);
+            let from = bindings.device(copy.from, copy.from_offset, copy.bytes, Use::Read);
+            let (to, from) = to.zip(from).ok_or(ErrorCode::InvalidHandle)?;
+            Ok((Work::Copy { to, from, bytes: copy.bytes }, None))
+        }
+        NodeWork::Fill { to, offset, pattern, count } => {
+            let bytes = count.checked_mul(pattern.bytes()).ok_or(ErrorCode::InvalidArgument)?;
+            let to = bindings.device(to, offset, bytes, Use::ReadWrite).ok_or(ErrorCode::InvalidHandle)?;
+            if !to.0.is_multiple_of(pattern.bytes()) {
+                return Err(ErrorCode::InvalidArgument);
+            }
+            let pattern = match pattern {
+                Pattern::Bits8(value) => FillPattern::Bits8(value),
+                Pattern::Bits16(value) => FillPattern::Bits16(value),
+                Pattern::Bits32(value) => FillPattern::Bits32(value),
+            };
+            Ok((Work::Fill { to, pattern, count }, None))
+        }
+    }
+}
+
+fn bytes_of(work: &Work) -> usize {
+    if let Work::Launch { parameters, .. } = work { parameters.len() } else { 0 }
+}
+
+/// Adds a node to a graph, or has one do other work.
+pub(crate) fn node(state: &mut State, place: NodePlace, work: &NodeWork, parameters: &[u64]) -> Done {
+    let (work, entry) = match find(state, work, parameters) {
+        Ok(found) => found,
+        Err(code) => return Ok(Err(code)),
+    };
+    let graphs = &mut state.graphs;
+    if !place.is_change {
+        return Ok(graphs.add(place, work, entry));
+    }
+    let Some(graph) = graphs.graphs.get_mut(&place.graph) else { return Ok(Err(ErrorCode::InvalidHandle)) };
+    let at = place.node as usize;
+    if at >= graph.count || matches!(graph.form, Form::Growing) {
+        return Ok(Err(ErrorCode::InvalidArgument));
+    }
+    graph.keep(entry);
+    match graph.form {
+        Form::Made(id) => match state.gpu.change_node(id, at, &work) {
+            Ok(()) => Ok(Ok(())),
+            Err(lost @ Error::Lost { .. }) => Err(lost),
+            Err(_) => Ok(Err(ErrorCode::InvalidArgument)),
+        },
+        Form::Growing | Form::Listed => {
+            let Some(node) = graph.nodes.get_mut(at) else { return Ok(Err(ErrorCode::InvalidArgument)) };
+            let (old, new) = (bytes_of(&node.work), bytes_of(&work));
+            if std::mem::discriminant(&node.work) != std::mem::discriminant(&work)
+                || graphs.bytes - old + new > BYTES_MAX
+            {
+                return Ok(Err(ErrorCode::InvalidArgument));
+            }
+            graphs.bytes = graphs.bytes - old + new;
+            graph.bytes = graph.bytes - old + new;
+            node.work = work;
+            Ok(Ok(()))
+        }
+    }
+}
+
+impl Graph {
+    /// Keeps the image of an entry, and its name.
+    fn keep(&mut self, entry: Option<(Arc<Image>, Arc<str>)>) {
+        let Some((image, name)) = entry else { return };
+        // Nearly always the one before.
+        if !self.images.iter().rev().any(|kept| Arc::ptr_eq(kept, &image)) {
+            self.images.push(image);
+        }
+        self.name = Some(name);
+    }
+}
+
+impl Graphs {
+    fn add(
+        &mut self,
+        place: NodePlace,
+        work: Work,
+        entry: Option<(Arc<Image>, Arc<str>)>,
+    ) -> Result<(), ErrorCode> {
+        let graph = self.graphs.entry(place.graph).or_default();
+        if !matches!(graph.form, Form::Growing) || place.node as usize != graph.count {
+            return Err(ErrorCode::InvalidArgument);
+        }
+        let bytes = bytes_of(&work);
+        if self.nodes >= NODES_MAX || self.bytes + bytes > BYTES_MAX {
+            return Err(ErrorCode::LimitReached);
+        }
+        let before = graph.before.take().unwrap_or_else(|| place.node.checked_sub(1).into_iter().collect());
+        self.nodes += 1;
+        self.bytes += bytes;
+        graph.bytes += bytes;
+        graph.count += 1;
+        graph.nodes.push(Node { work, before });
+        graph.keep(entry);
+        Ok(())
+    }
+
+    /// The next node of a graph comes after these.
+    pub(crate) fn after(&mut self, graph: u32, count: u32, nodes: [u32; AFTER_MAX]) -> Result<(), ErrorCode> {
+        let graph = self.graphs.entry(graph).or_default();
+        let nodes = nodes.get(..count as usize).ok_or(ErrorCode::InvalidArgument)?;
+        if !matches!(graph.form, Form::Growing) || nodes.iter().any(|node| *node as usize >= graph.count) {
+            return Err(ErrorCode::InvalidArgument);
+        }
+        let before = graph.before.get_or_insert_default();
+        let bytes = size_of_val(nodes);
+        if before.len() + nodes.len() > GRAPH_NODES as usize || self.bytes + bytes > BYTES_MAX {
+            return Err(ErrorCode::LimitReached);
+        }
+        before.extend_from_slice(nodes);
+        self.bytes += bytes;
+        graph.bytes += bytes;
+        Ok(())
+    }
+
+    /// How many there are.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.graphs.len()
+    }
+
+    /// Takes a graph out, and has the device forget it.
+    fn remove(&mut self, gpu: &dyn Gpu, graph: u32) -> Result<Option<Graph>, Error> {
+        let Some(gone) = self.graphs.remove(&graph) else { return Ok(None) };
+        self.nodes -= gone.count;
+        self.bytes -= gone.bytes;
+        if let Form::Made(id) = gone.form {
+            gpu.destroy_graph(id)?;
+        }
+        Ok(Some(gone))
+    }
+
+    /// Destroys all of them, all of whose launches have passed.
+    pub(crate) fn destroy_all(&mut self, gpu: &dyn Gpu) -> Result<(), Error> {
+        let graphs: Vec<u32> = self.graphs.keys().copied().collect();
+        graphs.into_iter().try_for_each(|graph| self.remove(gpu, graph).map(|_| ()))
+    }
+}
+
+/// Destroys a graph. Its images go once all work that was submitted by now has passed.
+pub(crate) fn destroy(state: &mut State, graph: u32) -> Done {
+    let gpu = Arc::clone(&state.gpu);
+    let Some(gone) = state.graphs.remove(&*gpu, graph)? else { return Ok(Err(ErrorCode::InvalidHandle)) };
+    let images = gone.images.into_iter().map(|image| Object::Image { image, entries: Vec::new() });
+    state.waiters.push(Waiter::release(images.collect()));
+    Ok(Ok(()))
+}
+
+/// A graph has all its nodes.
+pub(crate) fn make(state: &mut State, graph: u32) -> Done {
+    let Some(graph) = state.graphs.graphs.get_mut(&graph) else { return Ok(Err(ErrorCode::InvalidHandle)) };
+    if !matches!(graph.form, Form::Growing) {
+        return Ok(Err(ErrorCode::InvalidArgument));
+    }
+    graph.form = match state.gpu.make_graph(&graph.nodes)? {
+        Some(id) => {
+            graph.nodes = Vec::new();
+            state.graphs.bytes -= std::mem::take(&mut graph.bytes);
+            Form::Made(id)
+        }
+        None => {
+            tracing::debug!(nodes = graph.count, "the device makes no graph of these nodes");
+            Form::Listed
+        }
+    };
+    Ok(Ok(()))
+}
+
+/// Does all that a graph's nodes say.
+pub(crate) fn launch(state: &mut State, stream: StreamId, graph: u32) -> Done {
+    let Some(graph) = state.graphs.graphs.get(&graph) else { return Ok(Err(ErrorCode::InvalidHandle)) };
+    if let Some(name) = &graph.name {
+        state.busy.launches(Arc::clone(name));
+    }
+    match graph.form {
+        Form::Growing => return Ok(Err(ErrorCode::InvalidArgument)),
+        Form::Made(id) => state.gpu.launch_made(stream, id)?,
+        Form::Listed => graph.nodes.iter().try_for_each(|node| one(&*state.gpu, stream, &node.work))?,
+    }
+    Ok(Ok(()))
+}
+
+fn one(gpu: &dyn Gpu, stream: StreamId, work: &Work) -> Result<(), Error> {
+    match work {
+        Work::Nothing => Ok(()),
+        Work::Launch { entry, grid, block, shared_bytes, parameters, sides, together } => {
+            let launch = Launch { grid: *grid, block: *block, shared_bytes: *shared_bytes, parameters };
+            match (sides, together) {
+                (None, false) => gpu.launch(stream, *entry, &launch),
+                (None, true) => gpu.launch_together(stream, *entry, &launch),
+                (Some(sides), together) => gpu.launch_clusters(stream, *entry, &launch, (*sides, *together)),
+            }
+        }
+        Work::Copy { to, from, bytes } => gpu.copy_on_device(stream, *to, *from, *bytes),
+        Work::Fill { to, pattern, count } => gpu.fill(stream, *to, *pattern, *count),
+    }
+}
