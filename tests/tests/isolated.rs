@@ -336,7 +336,9 @@ fn nothing_is_shared_between_an_isolated_session_and_another() {
 #[test]
 fn programs_run_isolated_as_they_do_guarded() {
     let kernel = Kernel::start();
-    for name in ["vecadd", "reduction", "streams", "graphs", "graph_shapes", "device_variable", "shared_events"] {
+    for name in
+        ["vecadd", "reduction", "streams", "graphs", "graph_shapes", "device_variable", "shared_events"]
+    {
         let mut run = kernel.run_command(&program(name));
         run.env("BULKHEAD_DOMAIN", "isolated");
         let done = process::run(&mut run, PATIENCE);
