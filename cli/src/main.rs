@@ -100,6 +100,18 @@ fn main() -> ExitCode {
         return done.unwrap_or_else(tell);
     }
     let arguments = Arguments::parse();
+    // A kernel and what it starts have no use for what whoever started them left open, and pass it on to nobody.
+    let starts_alone = matches!(
+        arguments.command,
+        Command::Serve(_)
+            | Command::Executor(_)
+            | Command::Compiler(_)
+            | Command::Assembler(_)
+            | Command::Program(_)
+    );
+    if starts_alone && let Err(error) = bulkhead_kernel::close_inherited() {
+        return tell(Failure::doing("close what was inherited")(error));
+    }
     // Before the log's thread: a process with two is not given a user namespace.
     let apart = match &arguments.command {
         Command::Compiler(_) | Command::Assembler(_) => Some(processes::namespaces()),

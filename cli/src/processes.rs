@@ -57,6 +57,9 @@ pub(crate) struct ExecutorArguments {
     /// Memory of its own that it may have, in bytes.
     #[arg(long, requires = "isolated")]
     memory_max: Option<u64>,
+    /// How many threads its user may have.
+    #[arg(long, requires = "isolated")]
+    threads_max: Option<u64>,
     /// Its kernels are launched one by one, never several as a graph.
     #[arg(long)]
     launch_singly: bool,
@@ -114,6 +117,9 @@ pub(crate) fn executor(
     if arguments.isolated {
         limit(Resource::Core, 0)?;
         limit(Resource::Data, arguments.memory_max.unwrap_or(u64::MAX))?;
+        if let Some(threads) = arguments.threads_max {
+            limit(Resource::Nproc, threads)?;
+        }
     }
     walls.transpose().map_err(Failure::doing("the executor's walls"))?;
     // Dies with the kernel, whatever happens to it.

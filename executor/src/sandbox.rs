@@ -109,7 +109,8 @@ pub fn take_files() -> io::Result<Option<i32>> {
 
 /// System calls without a condition. Conditions of others are below.
 const CALLS: &[i64] = &[
-    // Files and descriptors; which files is Landlock's to say.
+    // Files and descriptors; which files is Landlock's to say. No epoll: what is watched is the system's memory, and of a user's
+    // number, which may be the kernel's too.
     libc::SYS_openat,
     libc::SYS_read,
     libc::SYS_readv,
@@ -140,9 +141,6 @@ const CALLS: &[i64] = &[
     libc::SYS_pipe2,
     libc::SYS_ppoll,
     libc::SYS_pselect6,
-    libc::SYS_epoll_create1,
-    libc::SYS_epoll_ctl,
-    libc::SYS_epoll_pwait,
     libc::SYS_timerfd_create,
     libc::SYS_timerfd_settime,
     // The socket that it has.
@@ -219,7 +217,6 @@ const OLDER_CALLS: &[i64] = &[
     libc::SYS_readlink,
     libc::SYS_poll,
     libc::SYS_select,
-    libc::SYS_epoll_wait,
     libc::SYS_pipe,
     libc::SYS_dup2,
     libc::SYS_getrlimit,

@@ -270,7 +270,7 @@ impl Drop for Held {
     }
 }
 
-fn taken_back() -> Error {
+pub(crate) fn taken_back() -> Error {
     Error::new(ErrorCode::Revoked, "the capability was taken back").remedy("ask its owner for another")
 }
 

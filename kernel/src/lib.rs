@@ -78,3 +78,4 @@ pub use executor::Cells;
 pub use modules::ProtectedModule;
 pub use principals::{Counted, Quota, Tenant, Whose};
 pub use server::{DESCRIPTOR_SOCKET, KERNEL_SOCKET, OPERATOR_SOCKET, run, serve};
+pub use sys::close_inherited;

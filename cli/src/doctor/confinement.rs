@@ -130,9 +130,14 @@ pub(super) fn attempt_sandbox() -> Result<ExitCode, Failure> {
         let started = Command::new(&own).arg("--version").stdout(Stdio::null()).status();
         let connects = std::net::TcpStream::connect("127.0.0.1:9");
         let reads = threads().ok().and_then(|thread| thread.join().ok());
-        match (started, connects.map_err(|error| error.raw_os_error()), reads) {
-            (Err(_), Err(Some(error)), Some(true)) if error == rustix::io::Errno::NOSYS.raw_os_error() => {
-                Ok("executors start no program and make no socket".to_owned())
+        let watches = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC);
+        let refused = rustix::io::Errno::NOSYS;
+        let connects = connects.map_err(|error| error.raw_os_error());
+        match (started, connects, reads, watches) {
+            (Err(_), Err(Some(error)), Some(true), Err(watches))
+                if error == refused.raw_os_error() && watches == refused =>
+            {
+                Ok("executors start no program, make no socket and watch nothing".to_owned())
             }
             other => Err(format!("the system takes the filter and it does not hold: {other:?}")),
         }

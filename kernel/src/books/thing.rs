@@ -5,6 +5,7 @@ use std::{
     collections::BTreeMap,
     os::fd::OwnedFd,
     rc::{Rc, Weak},
+    sync::Arc,
 };
 
 use bulkhead_mm::{DeviceAddress, Range};
@@ -95,9 +96,9 @@ pub(crate) struct Memory {
     /// Parts that others have mapped, once for each time.
     shared: RefCell<Vec<Part>>,
     /// Held while it is cut up.
-    pub(crate) cutting: Mutex<()>,
+    pub(crate) cutting: Arc<Mutex<()>>,
     /// Held by those who share it; who unmaps it in its own session waits for them.
-    pub(crate) sharing: RwLock<()>,
+    pub(crate) sharing: Arc<RwLock<()>>,
 }
 
 /// A part of a memory, from its start on.
@@ -148,8 +149,8 @@ impl Memory {
             mappings: Cell::new(0),
             pieces: RefCell::new(vec![0]),
             shared: RefCell::default(),
-            cutting: Mutex::new(()),
-            sharing: RwLock::new(()),
+            cutting: Arc::default(),
+            sharing: Arc::default(),
         }
     }
 

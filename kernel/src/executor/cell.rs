@@ -48,6 +48,26 @@ pub(super) struct Cell {
     block: Rc<CellBlock>,
     pub(super) uid: Option<u32>,
     cgroup: Option<PathBuf>,
+    bound: Option<MemoryBound>,
+}
+
+/// What the memory of one executor is bounded by.
+#[derive(Debug, Clone)]
+pub(super) struct MemoryBound {
+    cgroup: PathBuf,
+    bytes: u64,
+}
+
+impl MemoryBound {
+    /// Allows so many bytes more than usual: an area that the executor fills is counted as its own.
+    pub(super) fn allow_beside(&self, more: u64) -> io::Result<()> {
+        let bytes = self.bytes.saturating_add(more);
+        write(
+            &self.cgroup,
+            "memory.max",
+            &if bytes == u64::MAX { "max".to_owned() } else { bytes.to_string() },
+        )
+    }
 }
 
 impl CellBlock {
@@ -65,7 +85,7 @@ impl CellBlock {
 
     /// A user and a cgroup for an executor, of those that there are.
     pub(super) fn take(self: &Rc<Self>) -> io::Result<Cell> {
-        let mut cell = Cell { block: Rc::clone(self), uid: None, cgroup: None };
+        let mut cell = Cell { block: Rc::clone(self), uid: None, cgroup: None, bound: None };
         if let Some(uids) = &self.cells.uids {
             let mut taken = self.taken.borrow_mut();
             let free = uids.clone().find(|uid| !taken.contains(uid));
@@ -76,12 +96,10 @@ impl CellBlock {
         if let Some(parent) = &self.cells.cgroup {
             // From here on it is removed with the cell.
             let cgroup = cell.cgroup.insert(self.make_cgroup(parent)?);
-            let memory = self.cells.memory_bytes.saturating_add(self.cells.pinned_bytes);
-            write(
-                cgroup,
-                "memory.max",
-                &if memory == u64::MAX { "max".to_owned() } else { memory.to_string() },
-            )?;
+            let bytes = self.cells.memory_bytes.saturating_add(self.cells.pinned_bytes);
+            let bound = MemoryBound { cgroup: cgroup.clone(), bytes };
+            bound.allow_beside(0)?;
+            cell.bound = Some(bound);
             // Where the system counts what is swapped out, nothing of it is.
             if cgroup.join(SWAP).exists() {
                 write(cgroup, SWAP, "0")?;
@@ -110,6 +128,10 @@ impl CellBlock {
 }
 
 impl Cell {
+    pub(super) fn bound(&self) -> Option<MemoryBound> {
+        self.bound.clone()
+    }
+
     /// Puts a process into it that was started just now.
     pub(super) fn hold(&self, pid: u32) -> io::Result<()> {
         self.cgroup.as_ref().map_or(Ok(()), |cgroup| write(cgroup, "cgroup.procs", &pid.to_string()))
@@ -185,6 +207,21 @@ mod tests {
         assert!(!gone.exists() && alive.exists() && other.exists());
         assert_ne!(block.make_cgroup(&parent).unwrap(), alive);
         fs::remove_dir_all(parent).unwrap();
+    }
+
+    #[test]
+    fn what_an_executor_swaps_out_has_room_beside_its_memory() {
+        let cgroup = std::env::temp_dir().join(format!("bulkhead-bound-{}", std::process::id()));
+        fs::create_dir(&cgroup).unwrap();
+        fs::write(cgroup.join("memory.max"), "").unwrap();
+        let told = |bytes, more| {
+            fs::write(cgroup.join("memory.max"), "").unwrap();
+            MemoryBound { cgroup: cgroup.clone(), bytes }.allow_beside(more).unwrap();
+            fs::read_to_string(cgroup.join("memory.max")).unwrap()
+        };
+        assert_eq!([told(100, 0), told(100, 50), told(u64::MAX, 50)], ["100", "150", "max"]);
+        fs::remove_dir_all(&cgroup).unwrap();
+        assert!(MemoryBound { cgroup, bytes: 1 }.allow_beside(0).is_err());
     }
 
     #[test]

@@ -40,6 +40,7 @@ use super::{
 use crate::{
     packets::{Packets, is_shortage},
     principals::{Lines, Party},
+    session::Charge,
 };
 
 /// Why the executor of an isolated session is hung up on.
@@ -48,6 +49,8 @@ pub(super) const SESSION_OVER: &str = "its session is over";
 const REASON_BYTES_MAX: usize = 300;
 /// Requests that an isolated session's executor has not read yet, in bytes.
 const UNREAD_BYTES_MAX: usize = 32 << 20;
+/// Descriptors that go along with them.
+const UNREAD_DESCRIPTORS_MAX: usize = 32;
 /// How long a request waits where the system has no memory for it.
 const SHORTAGE: Duration = Duration::from_millis(10);
 /// A timer that is late by this part of what it was set to was held up.
@@ -109,8 +112,14 @@ struct Outgoing {
 #[derive(Default)]
 struct Along {
     descriptors: Vec<OwnedFd>,
-    /// From another executor.
-    passed: Option<Passed>,
+    /// From another executor, and what whoever it is for is charged for it.
+    passed: Option<(Passed, Option<Charge>)>,
+}
+
+impl Along {
+    fn count(&self) -> usize {
+        self.descriptors.len() + usize::from(self.passed.is_some())
+    }
 }
 
 impl From<Vec<OwnedFd>> for Along {
@@ -130,6 +139,7 @@ pub(crate) struct Link {
     /// The last request that was sent, or is being sent, and how many bytes of others wait.
     sent: Cell<u64>,
     unread_bytes: Cell<usize>,
+    unread_descriptors: Cell<usize>,
     /// Whose session's alone it is: what its executor brings about in the log is that principal's.
     party: RefCell<Option<Rc<Party>>>,
     /// When the executor last said something, or was first asked after it had nothing to answer.
@@ -166,6 +176,7 @@ impl Link {
             next: Cell::new(1),
             sent: Cell::new(0),
             unread_bytes: Cell::new(0),
+            unread_descriptors: Cell::new(0),
             party: RefCell::default(),
             heard: Cell::new(Instant::now()),
             asked: Notify::new(),
@@ -309,12 +320,12 @@ impl Link {
     pub(crate) fn call_with_passed(
         &self,
         session: u32,
-        passed: Passed,
+        (passed, charge): (Passed, Option<Charge>),
         build: impl FnOnce(executor_capnp::request::Builder<'_>),
     ) -> Answering {
         let (sender, receiver) = oneshot::channel();
         let pending = Pending { session: Some(session), caller: Some(sender), quiescent: None };
-        let along = Along { passed: Some(passed), ..Along::default() };
+        let along = Along { passed: Some((passed, charge)), ..Along::default() };
         answered(self.enqueue(pending, along, &mut Request::new(build)), receiver)
     }
 
@@ -333,13 +344,17 @@ impl Link {
         }
         let unread = self.unread_bytes.get() + bytes.len();
         // Everybody's is no tenant's, and what says that something ends must arrive.
-        if unread > UNREAD_BYTES_MAX && self.party.borrow().is_some() {
+        let descriptors = self.unread_descriptors.get() + along.count();
+        let is_too_much =
+            unread > UNREAD_BYTES_MAX || descriptors > UNREAD_DESCRIPTORS_MAX && along.count() > 0;
+        if is_too_much && self.party.borrow().is_some() {
             return Err(Error::new(ErrorCode::LimitReached, "the executor has too many requests to read"));
         }
         if self.outgoing.send(Outgoing { id, bytes, along }).is_err() {
             return Err(Error::new(ErrorCode::DeviceLost, "the executor is gone"));
         }
         self.unread_bytes.set(unread);
+        self.unread_descriptors.set(descriptors);
         if self.pending.borrow().is_empty() {
             self.heard.set(Instant::now());
             self.asked.notify_one();
@@ -354,7 +369,8 @@ impl Link {
             self.sent.set(outgoing.id);
             let Along { descriptors, passed } = &outgoing.along;
             let own = descriptors.iter().map(AsFd::as_fd);
-            let descriptors: Vec<_> = own.chain(passed.iter().filter_map(Passed::descriptor)).collect();
+            let descriptors: Vec<_> =
+                own.chain(passed.iter().filter_map(|(passed, _)| passed.descriptor())).collect();
             loop {
                 match packets.send(&outgoing.bytes, &descriptors).await {
                     Ok(()) => break,
@@ -379,6 +395,8 @@ impl Link {
                 }
             }
             self.unread_bytes.set(self.unread_bytes.get().saturating_sub(outgoing.bytes.len()));
+            let along = outgoing.along.count();
+            self.unread_descriptors.set(self.unread_descriptors.get().saturating_sub(along));
         }
         Failure::new("nobody can ask it anything any more")
     }

@@ -56,20 +56,33 @@ pub(crate) struct Incarnation {
     pub(crate) info: DeviceInfo,
     /// 0 where the executor is not a child of this process.
     pub(crate) pid: u32,
+    memory_bound: Option<cell::MemoryBound>,
     slots_taken: RefCell<Vec<bool>>,
     /// Told when a slot is free again.
     slot_freed: Notify,
 }
 
 impl Incarnation {
-    fn new(link: Rc<Link>, info: DeviceInfo, pid: u32, slots: u32) -> Self {
+    fn new(
+        link: Rc<Link>,
+        info: DeviceInfo,
+        (pid, memory_bound): (u32, Option<cell::MemoryBound>),
+        slots: u32,
+    ) -> Self {
         Self {
             link,
             info,
             pid,
+            memory_bound,
             slots_taken: RefCell::new(vec![false; slots as usize]),
             slot_freed: Notify::new(),
         }
+    }
+
+    /// Lets the process have an area of so many bytes beside its memory, where something bounds that.
+    pub(crate) fn allow_area(&self, bytes: u64) -> Result<(), Error> {
+        let allowed = self.memory_bound.as_ref().map_or(Ok(()), |bound| bound.allow_beside(bytes));
+        allowed.map_err(|error| Error::new(ErrorCode::OutOfMemory, format!("the executor's cgroup: {error}")))
     }
 
     /// Takes a free slot of device addresses, until the lease is dropped.
@@ -434,7 +447,8 @@ impl Device {
             }
         };
         let slots = self.limits.sessions_max.min(limits::SESSIONS_MAX);
-        Ok(Rc::new(Incarnation::new(link, info, pid, slots)))
+        let bound = cell.as_ref().and_then(cell::Cell::bound);
+        Ok(Rc::new(Incarnation::new(link, info, (pid, bound), slots)))
     }
 
     /// Serves with an executor until it is lost; why it was.
@@ -553,7 +567,8 @@ fn backoff(failures: u32, second: Duration) -> Duration {
 
 /// No more isolated sessions: there is a device, which has no place for one.
 fn no_cell(error: io::Error) -> Error {
-    tracing::warn!(%error, "no executor can be started for an isolated session");
+    // As often as clients ask: they are told.
+    tracing::debug!(%error, "no executor can be started for an isolated session");
     Error::new(ErrorCode::LimitReached, format!("no executor can be started: {error}"))
         .remedy("try again when another isolated session has ended, or tell whoever runs `bulkhead serve`")
 }

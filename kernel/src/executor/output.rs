@@ -32,6 +32,8 @@ const READ_BYTES: usize = 16 << 10;
 const TURN_BYTES: usize = 64 << 10;
 /// After so many bytes that were not kept, nothing is read for [`PAUSE`]: 0.8 MB a second.
 const LOST_BYTES_AT_ONCE: usize = 16 << 10;
+/// A read counts as so many of these at least: a pipe may be written so that each byte takes one.
+const READ_COUNTS_BYTES: usize = 256;
 const PAUSE: Duration = Duration::from_millis(20);
 /// How long whoever fetches may take before something is lost.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -174,7 +176,13 @@ impl Kept {
                     self.end_line();
                     return Came::End;
                 }
-                Ok(bytes) => self.add(buffer.get(..bytes).unwrap_or_default()),
+                Ok(bytes) => {
+                    // What a client asks for has its own price.
+                    if reading != Reading::Now {
+                        self.lose(READ_COUNTS_BYTES);
+                    }
+                    self.add(buffer.get(..bytes).unwrap_or_default());
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Came::All,
                 Err(_) => return Came::End,
             }
@@ -425,6 +433,27 @@ mod tests {
                 let read = if lost { LOST_BYTES_AT_ONCE } else { TURN_BYTES };
                 assert_eq!((taken, left(again)), (if lost { 0 } else { read }, TURN_BYTES - read));
             }
+        });
+    }
+
+    #[test]
+    fn whoever_writes_byte_by_byte_is_read_slowly() {
+        run(async {
+            let (reader, mut writer) = io::pipe().unwrap();
+            // Each byte is a packet of its own, and takes a read.
+            let flags = rustix::fs::fcntl_getfl(&writer).unwrap();
+            rustix::fs::fcntl_setfl(&writer, flags | rustix::fs::OFlags::DIRECT).unwrap();
+            (0..15).for_each(|_| io::Write::write_all(&mut writer, b"x").unwrap());
+            let kept = Kept::new(Some(reader.into()), None, 1);
+            let pipe = kept.pipe.borrow().clone().unwrap();
+            pipe.readable().await.unwrap();
+            for _ in 0..20 {
+                io::Write::write_all(&mut writer, b"x").unwrap();
+                kept.read(&pipe, Reading::Fitting);
+            }
+            let counted = kept.lost.get();
+            assert!(counted >= 20 * READ_COUNTS_BYTES, "{counted}");
+            assert!(kept.bytes.borrow().len() >= 20, "and nothing of it is lost");
         });
     }
 

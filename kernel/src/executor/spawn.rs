@@ -10,6 +10,7 @@ use std::{
     process::Stdio,
 };
 
+use bulkhead_schema::limits::EXECUTOR_THREADS_MAX;
 use tokio::process::{Child, Command};
 
 use crate::packets::Packets;
@@ -47,8 +48,13 @@ pub(super) fn spawn(
     let (options, set, uid): (Vec<String>, &[(&str, &str)], _) = match kind {
         Kind::Shared => (Vec::new(), &SET, None),
         Kind::Isolated { uid, memory_bytes } => {
-            let options = ["--isolated".to_owned(), "--memory-max".to_owned(), memory_bytes.to_string()];
-            (options.into(), &SET_ISOLATED, uid)
+            let mut options =
+                vec!["--isolated".to_owned(), "--memory-max".to_owned(), memory_bytes.to_string()];
+            // The system counts them for a user.
+            if uid.is_some() {
+                options.extend(["--threads-max".to_owned(), EXECUTOR_THREADS_MAX.to_string()]);
+            }
+            (options, &SET_ISOLATED, uid)
         }
     };
     let mut command = Command::new(program);

@@ -1,21 +1,20 @@
 //! Memory of other sessions, mapped in this one.
 
-use std::{
-    cell::{Cell, RefCell},
-    rc::Rc,
-    time::Duration,
-};
+use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 
 use bulkhead_caps::{Access, Kind, Need, ObjectId, View};
 use bulkhead_mm::{DeviceAddress, PAGE_BYTES, Range, Resource};
 use bulkhead_schema::{Error, ErrorCode};
-use tokio::{sync::watch, time::Instant};
+use tokio::{
+    sync::{OwnedMutexGuard, OwnedRwLockReadGuard, oneshot, watch},
+    time::Instant,
+};
 
 use super::{Bound, Session, asks::write_range, reserved::Where};
 use crate::{
     books::{Memory, Part, Thing, What},
     executor::{Answer, no_descriptors},
-    held::{Facet, Held},
+    held::{Facet, Held, taken_back},
     refusal::internal,
 };
 
@@ -36,15 +35,30 @@ pub(super) struct Mapping {
     /// Whether nothing is being mapped any more.
     settled: watch::Sender<bool>,
     /// When its capability was seen to have ended.
-    pub(super) dead: Cell<Option<Instant>>,
+    dead: watch::Sender<Option<Instant>>,
 }
 
 impl Mapping {
     /// Waits until no more of it is being mapped.
     pub(super) async fn settled(&self) {
-        self.dead.set(Some(Instant::now()));
+        self.dead.send_replace(Some(Instant::now()));
         // The sender is a field of `self`, so the wait cannot fail.
         drop(self.settled.subscribe().wait_for(|settled| *settled).await);
+    }
+
+    /// When its capability was seen to have ended.
+    pub(super) fn dead(&self) -> Option<Instant> {
+        *self.dead.borrow()
+    }
+
+    /// Waits for somebody else, whom whoever takes the memory back must not wait for: no longer than the capability is there.
+    async fn unless_dead<T>(&self, waited: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let mut dead = self.dead.subscribe();
+        tokio::select! {
+            biased;
+            _ = dead.wait_for(Option::is_some) => Err(taken_back()),
+            done = waited => done,
+        }
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -87,15 +101,7 @@ impl Mapping {
     }
 
     fn memory(&self) -> Result<&Memory, Error> {
-        match &self.thing.what {
-            What::Memory(memory) => Ok(memory),
-            What::Host { .. }
-            | What::Code(_)
-            | What::Point(_)
-            | What::Program
-            | What::Peer
-            | What::Module(_) => Err(internal("a mapping is of something else")),
-        }
+        memory_of(&self.thing)
     }
 
     /// It is not mapped any more.
@@ -120,15 +126,26 @@ impl Drop for Settling {
 }
 
 /// Pieces that are about to be mapped, in order: they are shared, so that nobody cuts them.
-struct Sharing<'a> {
-    memory: &'a Memory,
+struct Sharing {
+    thing: Rc<Thing>,
     pieces: Vec<Part>,
+    /// Whoever unmaps the memory in its own session waits for this.
+    _reading: OwnedRwLockReadGuard<()>,
 }
 
-impl Drop for Sharing<'_> {
+impl Drop for Sharing {
     fn drop(&mut self) {
-        for piece in &self.pieces {
-            self.memory.unshare(*piece);
+        if let Ok(memory) = memory_of(&self.thing) {
+            self.pieces.iter().for_each(|piece| memory.unshare(*piece));
+        }
+    }
+}
+
+fn memory_of(thing: &Thing) -> Result<&Memory, Error> {
+    match &thing.what {
+        What::Memory(memory) => Ok(memory),
+        What::Host { .. } | What::Code(_) | What::Point(_) | What::Program | What::Peer | What::Module(_) => {
+            Err(internal("a mapping is of something else"))
         }
     }
 }
@@ -200,7 +217,7 @@ impl Session {
             offset: view.offset,
             parts: RefCell::default(),
             settled: watch::Sender::new(false),
-            dead: Cell::new(None),
+            dead: watch::Sender::new(None),
         });
         let memory = mapping.memory()?;
         memory.add_mapping();
@@ -311,11 +328,20 @@ impl Session {
 
     /// Has its executor map what another isolated session's executor has made. Whatever that passes, nobody but this session maps
     /// it.
-    async fn import(&self, lender: &Session, from: Range, to: Range) -> Result<Answer, Error> {
+    async fn import(
+        &self,
+        lender: &Session,
+        mapping: &Mapping,
+        from: Range,
+        to: Range,
+    ) -> Result<Answer, Error> {
+        // It may wait for long until this session's executor reads it.
+        let on_the_way = self.charge(Resource::Descriptors, 1)?;
         let exported = lender.ask_alone(Vec::new(), |request| {
             write_range(request.init_export_arena(), lender.id, from);
         });
-        let descriptor = match self.await_lender(lender, EXPORT_PATIENCE, exported, || {}).await? {
+        let exported = self.await_lender(lender, EXPORT_PATIENCE, exported, || {});
+        let descriptor = match mapping.unless_dead(exported).await? {
             Answer::Exported(Some(descriptor)) => descriptor,
             Answer::Exported(None) => return Err(no_descriptors()),
             other => return Err(lender.nonsense(&other)),
@@ -324,7 +350,7 @@ impl Session {
             return Err(Error::new(ErrorCode::Protocol, "an executor hands over something else than memory"));
         }
         self.note_asked();
-        let imported = self.link().call_with_passed(self.id, descriptor, |request| {
+        let imported = self.link().call_with_passed(self.id, (descriptor, Some(on_the_way)), |request| {
             write_range(request.init_import_arena(), self.id, to);
         });
         imported.await
@@ -332,33 +358,21 @@ impl Session {
 
     /// Has every piece mapped; pieces that reach further are cut first. Others wait for the cuts and not for the mapping,
     /// which takes as long as this session's kernels run.
-    async fn share(&self, lender: &Session, mapping: &Mapping, part: Part, held: &Held) -> Result<(), Error> {
-        let memory = mapping.memory()?;
-        let start = memory.range.start();
+    async fn share(
+        self: &Rc<Self>,
+        lender: &Rc<Session>,
+        mapping: &Mapping,
+        part: Part,
+        held: &Held,
+    ) -> Result<(), Error> {
+        let start = mapping.memory()?.range.start();
         let nowhere = || internal("a piece lies nowhere");
-        let _sharing = memory.sharing.read().await;
-        let cutting = memory.cutting.lock().await;
-        while let Some((piece, at)) = memory.cut(part) {
-            held.look()?;
-            if memory.is_shared(piece) {
-                let message = "a larger part of the same memory is mapped in a session already";
-                return Err(Error::new(ErrorCode::NotSupported, message)
-                    .remedy("give the smaller part first, or take the larger one back"));
-            }
-            let arena = piece.at(start).ok_or_else(nowhere)?;
-            let cut = DeviceAddress(start.0.saturating_add(at));
-            let one_more = lender.charge(Resource::Pieces, 1)?;
-            // Nobody knows then what became of the piece.
-            let late =
-                || lender.end(&Error::new(ErrorCode::SessionLost, "its executor does not cut its memory"));
-            let split = self.await_lender(lender, self.limits.request(), lender.split(arena, cut), late);
-            lender.done(&split.await?)?;
-            memory.was_cut(at);
-            one_more.keep();
-        }
-        let mut sharing = Sharing { memory, pieces: memory.pieces_of(part) };
-        sharing.pieces.iter().for_each(|piece| memory.share(*piece));
-        drop(cutting);
+        // What its owner's executor has begun is seen to its end, whoever waits for that.
+        let (sender, receiver) = oneshot::channel();
+        let (lent, thing) = (Rc::clone(lender), Rc::clone(&mapping.thing));
+        tokio::task::spawn_local(Rc::clone(self).cut(lent, thing, part, sender));
+        let cut = async { receiver.await.map_err(|_| internal("nobody cuts the memory"))? };
+        let mut sharing = mapping.unless_dead(cut).await?;
         while let Some(piece) = sharing.pieces.first().copied() {
             held.look()?;
             let from = piece.at(start).ok_or_else(nowhere)?;
@@ -371,7 +385,7 @@ impl Session {
                 });
                 shared.await?
             } else {
-                self.import(lender, from, to).await?
+                self.import(lender, mapping, from, to).await?
             };
             self.done(&shared)?;
             mapping.parts.borrow_mut().push(piece);
@@ -379,4 +393,70 @@ impl Session {
         }
         Ok(())
     }
+
+    /// Has a part of another session's memory cut out, for as long as somebody waits for it, and answers its pieces.
+    async fn cut(
+        self: Rc<Self>,
+        lender: Rc<Session>,
+        thing: Rc<Thing>,
+        part: Part,
+        mut answer: oneshot::Sender<Result<Sharing, Error>>,
+    ) {
+        let cut = tokio::select! {
+            biased;
+            () = answer.closed() => return,
+            locks = locks(&thing) => match locks {
+                Ok((reading, _cutting)) => {
+                    let wanted = || !answer.is_closed();
+                    let cut = self.cut_up(&lender, &thing, part, wanted).await;
+                    cut.map(|pieces| Sharing { thing: Rc::clone(&thing), pieces, _reading: reading })
+                }
+                Err(error) => Err(error),
+            },
+        };
+        // What nobody waits for any more is not shared.
+        drop(answer.send(cut));
+    }
+
+    async fn cut_up(
+        &self,
+        lender: &Session,
+        thing: &Thing,
+        part: Part,
+        wanted: impl Fn() -> bool,
+    ) -> Result<Vec<Part>, Error> {
+        let memory = memory_of(thing)?;
+        let start = memory.range.start();
+        let _lent = lender.change()?;
+        while let Some((piece, at)) = memory.cut(part).filter(|_| wanted()) {
+            if memory.is_shared(piece) {
+                let message = "a larger part of the same memory is mapped in a session already";
+                return Err(Error::new(ErrorCode::NotSupported, message)
+                    .remedy("give the smaller part first, or take the larger one back"));
+            }
+            let arena = piece.at(start).ok_or_else(|| internal("a piece lies nowhere"))?;
+            let cut = DeviceAddress(start.0.saturating_add(at));
+            let one_more = lender.charge(Resource::Pieces, 1)?;
+            // Nobody knows then what became of the piece.
+            let late =
+                || lender.end(&Error::new(ErrorCode::SessionLost, "its executor does not cut its memory"));
+            let split = self.await_lender(lender, self.limits.request(), lender.split(arena, cut), late);
+            lender.done(&split.await?)?;
+            memory.was_cut(at);
+            one_more.keep();
+        }
+        if !wanted() {
+            return Err(taken_back());
+        }
+        let pieces = memory.pieces_of(part);
+        pieces.iter().for_each(|piece| memory.share(*piece));
+        Ok(pieces)
+    }
+}
+
+/// What keeps others from unmapping a memory in its own session, and from cutting it.
+async fn locks(thing: &Thing) -> Result<(OwnedRwLockReadGuard<()>, OwnedMutexGuard<()>), Error> {
+    let memory = memory_of(thing)?;
+    let reading = Arc::clone(&memory.sharing).read_owned().await;
+    Ok((reading, Arc::clone(&memory.cutting).lock_owned().await))
 }

@@ -335,15 +335,13 @@ impl Session {
     }
 
     async fn unloaded(&self, image: Handle) -> Result<(), Error> {
+        let mut pauses = self.pauses("an image waits for running work");
         loop {
             let unloaded = self.ask(Vec::new(), |request| {
                 self.write_name(request.init_unload_image(), image);
             });
             match unloaded.await.and_then(|answer| self.done(&answer)) {
-                Err(error) if error.code == ErrorCode::TimedOut => {
-                    tracing::info!(session = self.id, %error, "an image waits for running work");
-                    tokio::time::sleep(self.limits.second).await;
-                }
+                Err(error) if error.code == ErrorCode::TimedOut => pauses.pause().await,
                 answered => return answered,
             }
         }

@@ -220,7 +220,7 @@ impl Session {
         let is_overdue = |since: Option<Instant>| since.is_some_and(|since| since < overdue);
         let mappings = self.mappings.borrow();
         let given = mappings.values().filter(|mapping| mapping.is_of_another(self));
-        let given = given.filter(|mapping| is_overdue(mapping.dead.get()));
+        let given = given.filter(|mapping| is_overdue(mapping.dead()));
         let given: u64 = given.map(|mapping| mapping.bytes()).sum();
         let taken_back = self.live().err().is_some_and(|why| why.code == ErrorCode::Revoked);
         if taken_back && !self.is_closed() {

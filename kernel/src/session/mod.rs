@@ -179,6 +179,7 @@ pub(crate) struct Session {
     on_their_way: Cell<u32>,
     /// Batches that the executor was not told of yet.
     unsevered: watch::Sender<usize>,
+    drains: reaper::Drains,
     /// Batches that are on their way back.
     reaping: watch::Sender<usize>,
     /// Those of them whose device memory may be mapped still.
@@ -348,6 +349,7 @@ impl Session {
             dying_more: Notify::new(),
             on_their_way: Cell::new(0),
             unsevered: watch::Sender::new(0),
+            drains: reaper::Drains::default(),
             reaping: watch::Sender::new(0),
             unmapping: Cell::new(0),
             stuck: Cell::new(false),

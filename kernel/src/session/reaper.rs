@@ -1,6 +1,6 @@
 //! The way back of what ended: unbound, then out of reach, then unmapped.
 
-use std::rc::Rc;
+use std::{cell::Cell, rc::Rc};
 
 use bulkhead_caps::{Extent, ObjectId};
 use bulkhead_mm::Range;
@@ -25,6 +25,37 @@ struct Mapped {
     mappings: Vec<(Handle, Rc<Mapping>)>,
     /// Memory of its own.
     own: Vec<(ObjectId, Rc<Thing>)>,
+}
+
+/// What the executor was asked for by those who wait until all that was submitted has passed.
+#[derive(Default)]
+pub(super) struct Drains {
+    turn: tokio::sync::Mutex<()>,
+    /// How often it was asked.
+    begun: Cell<u64>,
+    /// Which of these was answered last.
+    passed: Cell<u64>,
+}
+
+/// Longest pause between two times that an executor is asked for the same, in seconds.
+const PAUSE_SECONDS_MAX: u32 = 8;
+
+/// Pauses that grow: an executor may say at once that it takes long.
+pub(super) struct Pauses<'a> {
+    session: &'a Session,
+    what: &'static str,
+    next: std::time::Duration,
+}
+
+impl Pauses<'_> {
+    /// Waits, and tells of it as often as the session's principal may cause a line.
+    pub(super) async fn pause(&mut self) {
+        if let Some(unsaid) = self.session.party.line() {
+            tracing::info!(session = self.session.id, unsaid, "{}", self.what);
+        }
+        tokio::time::sleep(self.next).await;
+        self.next = (self.next * 2).min(self.session.limits.second * PAUSE_SECONDS_MAX);
+    }
 }
 
 impl Session {
@@ -297,19 +328,33 @@ impl Session {
         }
     }
 
-    /// Waits until all that was submitted before has passed, however long that takes.
+    /// Waits until all that was submitted before has passed, however long that takes. The executor is asked once for all who wait.
     async fn drained(&self) -> Result<(), Error> {
+        let begun = self.drains.begun.get();
+        let _turn = self.drains.turn.lock().await;
+        // What was asked after this had come covers this.
+        if self.drains.passed.get() > begun {
+            return Ok(());
+        }
+        let mut pauses = self.pauses("objects wait for running work");
         loop {
+            self.drains.begun.update(|begun| begun + 1);
             match self.drain().await.and_then(|answer| self.done(&answer)) {
-                Err(error) if error.code == ErrorCode::TimedOut => {
-                    tracing::info!(session = self.id, %error, "objects wait for running work");
-                    tokio::time::sleep(self.limits.second).await;
-                }
+                Err(error) if error.code == ErrorCode::TimedOut => pauses.pause().await,
                 // What was asked of an executor that is lost is asked of the one that goes on.
                 Err(error) if error.code == ErrorCode::DeviceLost && self.may_move().await => {}
-                answered => return answered,
+                Ok(()) => {
+                    self.drains.passed.set(self.drains.begun.get());
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Pauses between two times that the executor is asked for the same.
+    pub(super) fn pauses(&self, what: &'static str) -> Pauses<'_> {
+        Pauses { session: self, what, next: self.limits.second }
     }
 
     fn mapped(&self, batch: &Batch) -> Mapped {

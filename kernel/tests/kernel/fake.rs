@@ -71,6 +71,8 @@ pub(crate) struct Manners {
     pub(crate) leaves_pages_open: bool,
     /// Does not answer drains.
     pub(crate) holds_drains: bool,
+    /// Says at once that work runs on for longer than anybody waits.
+    pub(crate) never_drained: bool,
     /// Does not answer fences, as long as the work before them runs.
     pub(crate) holds_fences: bool,
     /// Does not answer the mapping of arenas.
@@ -534,6 +536,9 @@ impl Fake {
             }
             Which::Drain(session) => {
                 note(Asked::Drain(session));
+                if manners.never_drained {
+                    return refuse(Error::new(ErrorCode::TimedOut, "work runs on"));
+                }
                 let waits = manners.holds_drains || manners.runs_on == session;
                 if waits { hold(Held::Done(id)) } else { ok(socket) }
             }

@@ -1,5 +1,7 @@
 //! What is derived, and taken back.
 
+use std::time::Duration;
+
 use bulkhead_kernel::{Counted, Quota};
 use bulkhead_schema::{
     ErrorCode,
@@ -54,6 +56,33 @@ fn a_view_cannot_be_made_writable() {
         assert_eq!(refused.kind, capnp::ErrorKind::Unimplemented);
         let info = part.client.info_request().send().promise.await.unwrap();
         assert!(!read(info.get().unwrap().get_result()).unwrap().get_writable());
+    });
+}
+
+#[test]
+fn an_executor_that_is_never_done_is_asked_once_for_all_that_ended() {
+    let change = |config: &mut bulkhead_kernel::Config| config.limits.second = Duration::from_millis(20);
+    with_changed_kernel(Manners { never_drained: true, ..Manners::default() }, change, async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let session = client.open("one").await.unwrap();
+        let buffer = session.allocate(PAGE).await.unwrap();
+        let mut parts = Vec::new();
+        for _ in 0..100 {
+            parts.push(derive(&buffer.view(), 0, 1000).await.unwrap());
+        }
+        for part in parts {
+            // One after the other, so that they end apart.
+            close(&part.client).await.unwrap();
+        }
+        let drains = || harness.fake.asked().iter().filter(|asked| matches!(asked, Asked::Drain(_))).count();
+        until(async || drains() >= 3).await;
+        assert!(drains() < 20, "{} times", drains());
+        harness.fake.behave(Manners::default());
+        // One that ends now comes to its end, and with it those before.
+        let last = derive(&buffer.view(), 0, 1000).await.unwrap();
+        let revoking = revoke(&last.client).await.unwrap();
+        assert_eq!(revoking.wait(Moment::Quiescent, 10_000).await, (true, false));
+        assert!(drains() < 30, "{} times", drains());
     });
 }
 

@@ -38,6 +38,9 @@ pub(crate) enum Foreign {
     Host(Errno),
 }
 
+/// The file system of memory files without huge pages (`TMPFS_MAGIC`).
+const TMPFS: rustix::fs::FsWord = 0x0102_1994;
+
 impl Physical {
     /// New memory, all of it zero.
     pub(crate) fn create(len: usize) -> Result<Self, Errno> {
@@ -52,7 +55,11 @@ impl Physical {
 
     /// Another holder's memory.
     pub(crate) fn import(file: OwnedFd, len: usize) -> Result<Self, Foreign> {
-        // Only files of this kind have seals; the length is final once they are there.
+        // Only files of this kind have seals; the length is final once they are there. Huge pages may be missing when they are
+        // touched first, which ends whoever does that.
+        if rustix::fs::fstatfs(&file).map_err(Foreign::Host)?.f_type != TMPFS {
+            return Err(Foreign::NotMemory);
+        }
         let seals = rustix::fs::fcntl_get_seals(&file).map_err(|_| Foreign::NotMemory)?;
         if !seals.contains(SEALS) {
             return Err(Foreign::NotMemory);
@@ -90,4 +97,22 @@ pub(crate) fn host(file: BorrowedFd<'_>, len: usize) -> Result<Bytes, Foreign> {
 
 fn identity(file: &OwnedFd) -> Result<Identity, Errno> {
     rustix::fs::fstat(file).map(|found| (found.st_dev, found.st_ino))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_huge_pages_is_no_memory() {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        // Not every system makes one.
+        let Ok(file) = rustix::fs::memfd_create("huge", flags) else { return };
+        let len = 2 << 20;
+        rustix::fs::ftruncate(&file, len as u64).unwrap();
+        rustix::fs::fcntl_add_seals(&file, SEALS).unwrap();
+        assert!(matches!(Physical::import(file, len), Err(Foreign::NotMemory)));
+        let own = Physical::create(len).unwrap();
+        assert!(Physical::import(own.export().unwrap(), len).is_ok());
+    }
 }

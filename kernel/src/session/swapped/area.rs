@@ -38,6 +38,8 @@ impl Session {
         let for_executor = memory
             .try_clone()
             .map_err(|error| internal(format!("a descriptor cannot be copied: {error}")))?;
+        // Until it has let go of the one before, it may have both.
+        self.incarnation().allow_area(bytes.saturating_add(known.unwrap_or(0)))?;
         let asked = self.ask(vec![for_executor], |request| {
             let mut area = request.init_swap_area();
             area.set_session(self.id);
@@ -45,6 +47,7 @@ impl Session {
         });
         self.done(&asked.await?)?;
         // The executor has let go of the one before.
+        self.incarnation().allow_area(bytes)?;
         self.swap.area.replace(Some(Area { bytes, memory, _charges: [charge, descriptor] }));
         Ok(())
     }
@@ -66,7 +69,10 @@ impl Session {
         let (Ok(_moving), Ok(_change)) = (self.swap.moving.try_lock(), self.change()) else { return };
         let asked = self.ask(Vec::new(), |request| request.init_swap_area().set_session(self.id));
         match asked.await.and_then(|answer| self.done(&answer)) {
-            Ok(()) => self.swap.forget_area(),
+            Ok(()) => {
+                self.swap.forget_area();
+                self.incarnation().allow_area(0).unwrap_or_default();
+            }
             Err(error) => tracing::debug!(session = self.id, %error, "a swap area is kept"),
         }
     }
