@@ -26,6 +26,8 @@ pub enum GraphWork<'a> {
         sides: Option<[u8; 3]>,
         /// All blocks are there at once.
         together: bool,
+        /// It may begin while the one kernel that it comes after is about to end.
+        early: bool,
         /// Length of the parameter block.
         bytes: usize,
         /// Writes it.
@@ -124,7 +126,7 @@ impl Session {
                 let count = to.bytes / pattern.bytes();
                 plain(NodeWork::Fill { to: name(to.handle), offset: to.offset, pattern: *pattern, count })
             }
-            GraphWork::Launch { entry, launch, sides, together, bytes, fill } => {
+            GraphWork::Launch { entry, launch, sides, together, bytes, fill, .. } => {
                 if *bytes > limits::PARAMETER_BYTES_MAX {
                     return Err(Error::new(ErrorCode::LimitReached, "too many parameters"));
                 }
@@ -166,7 +168,8 @@ impl Graph {
                 self.session.push(&Record::After { stream: 0, graph, count, nodes })?;
             }
         }
-        self.session.push_node(0, NodePlace { graph, node, is_change: false }, work)?;
+        let is_early = matches!(work, GraphWork::Launch { early: true, .. });
+        self.session.push_node(0, NodePlace { graph, node, is_early, is_change: false }, work)?;
         self.nodes += 1;
         Ok(node)
     }
@@ -188,7 +191,8 @@ impl Graph {
         if node >= self.nodes {
             return Err(Error::new(ErrorCode::InvalidArgument, "no such node"));
         }
-        self.session.push_node(stream.0, NodePlace { graph: self.number, node, is_change: true }, work)
+        let place = NodePlace { graph: self.number, node, is_early: false, is_change: true };
+        self.session.push_node(stream.0, place, work)
     }
 
     /// Launches all of it.

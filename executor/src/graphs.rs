@@ -199,7 +199,10 @@ impl Graphs {
         self.bytes += bytes;
         graph.bytes += bytes;
         graph.count += 1;
-        graph.nodes.push(Node { work, before });
+        let is_kernel = |work: &Work| matches!(work, Work::Launch { .. });
+        let one = if let [one] = before.as_slice() { graph.nodes.get(*one as usize) } else { None };
+        let is_early = place.is_early && is_kernel(&work) && one.is_some_and(|one| is_kernel(&one.work));
+        graph.nodes.push(Node { work, before, is_early });
         graph.keep(entry);
         Ok(())
     }

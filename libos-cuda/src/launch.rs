@@ -18,6 +18,8 @@ use crate::status::{Answer, Status};
 
 /// `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`.
 pub(crate) const COOPERATIVE: u32 = 2;
+/// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`.
+const EARLY: u32 = 6;
 /// `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`.
 pub(crate) const CLUSTERS: u32 = 4;
 
@@ -154,7 +156,7 @@ fn sides(value: &[u32]) -> Result<[u8; 3], Status> {
 fn launch_one(
     null: NullStream,
     handle: u64,
-    (launch, blocks): (&Launch, Blocks),
+    (launch, blocks, early): (&Launch, Blocks, bool),
     stream: u64,
     parameters: &Parameters,
     extra: &Extra,
@@ -166,7 +168,7 @@ fn launch_one(
     check_blocks(driver, function, launch, blocks)?;
     let source = Source::of(function, parameters, extra)?;
     if let Some(capturing) = driver.streams.captures.of(target)? {
-        let kernel = Kernel::pack(function, handle, (launch, blocks), &source);
+        let kernel = Kernel { early, ..Kernel::pack(function, handle, (launch, blocks), &source) };
         return capturing.add(Work::Kernel(Arc::new(kernel)));
     }
     submit(driver, target, function, (launch, blocks), |block| source.pack(function, block))
@@ -203,6 +205,8 @@ pub(crate) struct Kernel {
     pub(crate) function: u64,
     pub(crate) launch: Launch,
     pub(crate) blocks: Blocks,
+    /// It may begin while the kernel before it in its stream is about to end; only graphs of the device's make use of that.
+    early: bool,
     /// The parameter block.
     block: Box<[u8]>,
     /// Where each parameter lies in it.
@@ -233,7 +237,7 @@ impl Kernel {
         source.pack(function, &mut block);
         let start = block.as_ptr().expose_provenance();
         let addresses = function.parameters.iter().map(|slot| start + slot.offset).collect();
-        Kernel { function: handle, launch: *launch, blocks, block, addresses }
+        Kernel { function: handle, launch: *launch, blocks, early: false, block, addresses }
     }
 
     /// The same launch with blocks that may or may not wait for one another.
@@ -241,7 +245,7 @@ impl Kernel {
         let block = self.block.clone();
         let (old, start) = (self.block.as_ptr().addr(), block.as_ptr().expose_provenance());
         let addresses = self.addresses.iter().map(|address| start + (address - old)).collect();
-        Kernel { function: self.function, launch: self.launch, blocks, block, addresses }
+        Kernel { function: self.function, launch: self.launch, blocks, early: self.early, block, addresses }
     }
 
     /// The addresses of its parameters, which stay as long as it does.
@@ -274,6 +278,7 @@ impl Kernel {
             launch: self.launch,
             sides,
             together,
+            early: self.early,
             bytes: function.parameter_bytes,
             fill: &|block| self.write(block),
         }))
@@ -319,7 +324,7 @@ pub(crate) fn launch(
 ) -> Answer {
     let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
     let launch = Launch { grid, block, shared_bytes };
-    launch_one(null, function, (&launch, Blocks::Apart), stream, &parameters, &extra)
+    launch_one(null, function, (&launch, Blocks::Apart, false), stream, &parameters, &extra)
 }
 
 #[expect(clippy::too_many_arguments, reason = "CUDA's signature")]
@@ -338,7 +343,7 @@ pub(crate) fn launch_cooperative(
 ) -> Answer {
     let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
     let launch = Launch { grid, block, shared_bytes };
-    launch_one(null, function, (&launch, Blocks::Together), stream, &parameters, &Extra::none())
+    launch_one(null, function, (&launch, Blocks::Together, false), stream, &parameters, &Extra::none())
 }
 
 pub(crate) fn launch_with(
@@ -350,11 +355,13 @@ pub(crate) fn launch_with(
 ) -> Answer {
     let config = config.0;
     let mut blocks = Blocks::Apart;
+    let mut early = false;
     let isolated = driver()?.domain == Domain::Isolated;
     for attribute in config.attributes()? {
         if attribute.id == COOPERATIVE {
             blocks = blocks.with_together(attribute.value[0] != 0);
         }
+        early |= attribute.id == EARLY && attribute.value[0] != 0;
         if attribute.id == CLUSTERS && isolated {
             if attribute.value.iter().take(3).any(|side| *side > 1) {
                 blocks = blocks.in_clusters(sides(&attribute.value)?);
@@ -367,7 +374,7 @@ pub(crate) fn launch_with(
         }
     }
     let launch = Launch { grid: config.grid, block: config.block, shared_bytes: config.shared_bytes };
-    launch_one(null, function, (&launch, blocks), config.stream, &parameters, &extra)
+    launch_one(null, function, (&launch, blocks, early), config.stream, &parameters, &extra)
 }
 
 /// Whether a launch with this attribute does what it should without it.

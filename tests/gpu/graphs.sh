@@ -21,7 +21,7 @@ trap 'kill $server; wait $server; rm -rf "$work"' EXIT
 for _ in $(seq 400); do [ -S "$BULKHEAD_SOCKET" ] && break; sleep 0.05; done
 ended=0
 isolated() { timeout 150 "$bulkhead" run --domain isolated -- "$@"; }
-for name in graphs graph_shapes graph_memory batches cooperative; do
+for name in graphs graph_shapes graph_memory; do
     # Machine code alone: nothing is guarded.
     "$nvcc" -cudart shared -rdc=true -gencode arch=compute_90,code=sm_90 -o "$work/$name" "$here/tests/programs/$name.cu" -lcuda || exit 1
     "$work/$name" large > "$work/native" 2>&1
@@ -39,7 +39,7 @@ for round in $(seq "$rounds"); do
     for way in native isolated; do
         run=()
         [ $way = native ] || run=(isolated)
-        "${run[@]}" "$work/rates" 2> "$work/err" | grep -i graph | sed "s/^/$way round $round: /"
+        "${run[@]}" "$work/rates" 2> "$work/err" | grep -i "graph\|replay" | sed "s/^/$way round $round: /"
         if python3 -c 'import torch' 2> /dev/null; then
             "${run[@]}" python3 "$here/tests/torch/bench.py" 2> "$work/err" | grep -i 'graph\|item' | sed "s/^/$way round $round: /"
         fi

@@ -47,7 +47,7 @@ impl Cuda {
         let mut steps = Vec::with_capacity(nodes.len());
         for node in nodes {
             let Ok((step, pin)) = self.step(&node.work) else { return Ok(None) };
-            steps.push((step, node.before.as_slice()));
+            steps.push((step, node));
             pins.extend(pin);
         }
         let made = self.driver.graph_make(self.context, steps.into_iter());

@@ -216,6 +216,9 @@ pub struct Node {
     pub work: Work,
     /// The nodes that it comes after, by their places, each of which is before its own.
     pub before: Vec<u32>,
+    /// It and the one node before it are kernels, and it may begin while that is about to end: it says itself when it needs what
+    /// that leaves (`griddepcontrol`).
+    pub is_early: bool,
 }
 
 /// Code in the form that the device loads.

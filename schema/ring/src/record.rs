@@ -145,6 +145,9 @@ pub struct NodePlace {
     pub graph: u32,
     /// The node's place in it.
     pub node: u32,
+    /// It is a kernel that may begin while the one kernel that it comes after is about to end, and says itself when it needs what
+    /// that leaves.
+    pub is_early: bool,
     /// It is there already, and does something else of its kind from the graph's next launch on; otherwise it is the next of
     /// a graph that is not made yet.
     pub is_change: bool,
@@ -217,6 +220,7 @@ pub enum Record {
 /// graph's number, and beside the operation the node's.
 const IS_NODE: u32 = 1 << 6;
 const IS_CHANGE: u32 = 1 << 7;
+const IS_EARLY: u32 = 1 << 31;
 const NUMBER_SHIFT: u32 = 8;
 const _: () = assert!(STREAMS <= IS_NODE as usize);
 
@@ -379,8 +383,10 @@ impl Record {
                     }
                 };
                 let change = if place.is_change { IS_CHANGE } else { 0 };
+                let early = if place.is_early { IS_EARLY } else { 0 };
                 words = plain;
-                words[0] |= pair(place.node << NUMBER_SHIFT, place.graph << NUMBER_SHIFT | IS_NODE | change);
+                words[0] |=
+                    pair(place.node << NUMBER_SHIFT, place.graph << NUMBER_SHIFT | IS_NODE | change | early);
                 return words;
             }
             Self::After { graph, count, nodes, .. } => {
@@ -513,8 +519,9 @@ impl Record {
         let field = |field| ProtocolError::Field { position, field };
         let (operation, stream) = (low(words[0]), high(words[0]));
         let place = NodePlace {
-            graph: stream >> NUMBER_SHIFT,
+            graph: (stream & !IS_EARLY) >> NUMBER_SHIFT,
             node: operation >> NUMBER_SHIFT,
+            is_early: stream & IS_EARLY != 0,
             is_change: stream & IS_CHANGE != 0,
         };
         if place.graph >= GRAPHS {
@@ -576,7 +583,7 @@ mod tests {
         let clusters = Blocks::Clusters { sides: [1, 16, CLUSTER_SIDE_MAX], together: false };
         let clusters = Launch { blocks: clusters, ..launch };
         let both = Launch { blocks: Blocks::Clusters { sides: [2, 1, 1], together: true }, ..launch };
-        let place = NodePlace { graph: GRAPHS - 1, node: GRAPH_NODES - 1, is_change: false };
+        let place = NodePlace { graph: GRAPHS - 1, node: GRAPH_NODES - 1, is_early: true, is_change: false };
         let long = Launch { parameter_bytes: 32_764, parameters: ParameterPlace::Arena(9), ..launch };
         vec![
             Record::Launch { stream: 0, launch },
@@ -607,7 +614,7 @@ mod tests {
             Record::Node { stream: 2, place, work: NodeWork::Copy(copy) },
             Record::Node {
                 stream: 3,
-                place: NodePlace { graph: 0, node: 0, is_change: true },
+                place: NodePlace { graph: 0, node: 0, is_early: false, is_change: true },
                 work: NodeWork::Fill { to, offset: 5, pattern: Pattern::Bits16(600), count: 7 },
             },
             Record::After { stream: 4, graph: 5, count: 0, nodes: [0; AFTER_MAX] },

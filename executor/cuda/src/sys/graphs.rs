@@ -2,14 +2,18 @@
 
 use std::ptr::{null, null_mut};
 
-use bulkhead_gpu::{FillPattern, Launch};
+use bulkhead_gpu::{FillPattern, Launch, Node};
 use cudarc::driver::sys::{
-    CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUgraph, CUgraphExec, CUgraphNode, CUlaunchAttributeID,
-    CUlaunchAttributeValue, CUlaunchAttributeValue_union__bindgen_ty_1, CUmemorytype,
+    CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUgraph, CUgraphEdgeData, CUgraphExec, CUgraphNode,
+    CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchAttributeValue_union__bindgen_ty_1, CUmemorytype,
 };
 
 use super::chains::{pointer, with_parameters};
 use super::{Code, Context, Driver, Function, Stream};
+
+/// `CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC`, `CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC`.
+const PROGRAMMATIC_PORT: u8 = 1;
+const PROGRAMMATIC_EDGE: u8 = 1;
 
 /// A graph, instantiated. It is destroyed by [`Driver::graph_destroy_made`] alone.
 pub(crate) struct Made {
@@ -73,7 +77,7 @@ impl Driver {
     pub(crate) fn graph_make<'a>(
         &self,
         context: Context,
-        steps: impl Iterator<Item = (Step<'a>, &'a [u32])>,
+        steps: impl Iterator<Item = (Step<'a>, &'a Node)>,
     ) -> Result<Made, Code> {
         let mut graph: CUgraph = null_mut();
         // SAFETY: `graph` outlives the call, and there are no flags.
@@ -93,14 +97,21 @@ impl Driver {
         &self,
         context: Context,
         made: &mut Made,
-        steps: impl Iterator<Item = (Step<'a>, &'a [u32])>,
+        steps: impl Iterator<Item = (Step<'a>, &'a Node)>,
     ) -> Result<(), Code> {
-        for (step, before) in steps {
-            let before: Option<Vec<CUgraphNode>> =
-                before.iter().map(|at| made.nodes.get(*at as usize).map(|node| pointer(*node))).collect();
+        for (step, node) in steps {
+            let before: Option<Vec<CUgraphNode>> = node
+                .before
+                .iter()
+                .map(|at| made.nodes.get(*at as usize).map(|node| pointer(*node)))
+                .collect();
             let before = before.ok_or(Code::INVALID_VALUE)?;
-            let node = self.graph_add(context, pointer(made.graph), &step, &before)?;
-            made.nodes.push(node.expose_provenance());
+            let at_end = if node.is_early { &[] } else { before.as_slice() };
+            let added = self.graph_add(context, pointer(made.graph), &step, at_end)?;
+            if node.is_early {
+                self.graph_begin_early(pointer(made.graph), added, &before)?;
+            }
+            made.nodes.push(added.expose_provenance());
         }
         let mut executable: CUgraphExec = null_mut();
         // SAFETY: the graph lives, `executable` outlives the call, and there are no flags.
@@ -146,6 +157,25 @@ impl Driver {
             }
         }
         Ok(node)
+    }
+
+    /// Has a kernel come after others so that it may begin while they are about to end.
+    fn graph_begin_early(
+        &self,
+        graph: CUgraph,
+        node: CUgraphNode,
+        before: &[CUgraphNode],
+    ) -> Result<(), Code> {
+        let edge = CUgraphEdgeData {
+            from_port: PROGRAMMATIC_PORT,
+            to_port: 0,
+            type_: PROGRAMMATIC_EDGE,
+            reserved: [0; 5],
+        };
+        before.iter().try_for_each(|from| {
+            // SAFETY: the graph and its two nodes live, and the driver copies the edge.
+            Code::check(unsafe { (self.graph_add_edges)(graph, from, &raw const node, &raw const edge, 1) })
+        })
     }
 
     /// Has a node's blocks form clusters, or be there at once.

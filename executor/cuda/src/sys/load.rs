@@ -5,8 +5,9 @@ use std::mem::ManuallyDrop;
 
 use cudarc::driver::sys::{
     CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUdevice, CUdeviceptr,
-    CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUlaunchAttributeValue, CUlaunchConfig,
-    CUmemAccessDesc, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmodule, CUstream, CUuuid,
+    CUevent, CUfunction, CUgraph, CUgraphEdgeData, CUgraphExec, CUgraphNode, CUlaunchAttributeValue,
+    CUlaunchConfig, CUmemAccessDesc, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmodule, CUstream,
+    CUuuid,
 };
 
 use super::native::LIBRARY;
@@ -105,6 +106,9 @@ calls! {
     graph_destroy = "cuGraphDestroy"(CUgraph);
     graph_add_kernel = "cuGraphAddKernelNode_v2"(
         *mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_KERNEL_NODE_PARAMS
+    );
+    graph_add_edges = "cuGraphAddDependencies_v2"(
+        CUgraph, *const CUgraphNode, *const CUgraphNode, *const CUgraphEdgeData, usize
     );
     graph_add_empty = "cuGraphAddEmptyNode"(*mut CUgraphNode, CUgraph, *const CUgraphNode, usize);
     graph_add_copy = "cuGraphAddMemcpyNode"(

@@ -4,11 +4,11 @@ use super::*;
 use bulkhead_ring::{AFTER_MAX, NodePlace, NodeWork};
 
 fn node(graph: u32, node: u32, work: NodeWork) -> Record {
-    Record::Node { stream: 0, place: NodePlace { graph, node, is_change: false }, work }
+    Record::Node { stream: 0, place: NodePlace { graph, node, is_early: false, is_change: false }, work }
 }
 
 fn change(stream: u32, graph: u32, node: u32, work: NodeWork) -> Record {
-    Record::Node { stream, place: NodePlace { graph, node, is_change: true }, work }
+    Record::Node { stream, place: NodePlace { graph, node, is_early: false, is_change: true }, work }
 }
 
 fn kernel() -> NodeWork {
@@ -87,6 +87,35 @@ fn a_graph_that_the_device_makes_none_of_is_done_node_by_node() {
     turn_until_nothing_moves(&mut state, &mut consumer);
     assert_eq!(refused(&asked), 0);
     assert_eq!(*asked.order.lock(), [CONFINED, FILLED, CONFINED, FILLED, MARKED]);
+}
+
+#[test]
+fn a_kernel_begins_early_behind_one_kernel_only() {
+    let (mut producer, mut consumer) = ring();
+    let (mut state, asked, _remains) = state_that_forms_runs();
+    asked.makes_graphs.store(true, Ordering::Relaxed);
+    let early = |number, work| {
+        let place = NodePlace { graph: 0, node: number, is_early: true, is_change: false };
+        Record::Node { stream: 0, place, work }
+    };
+    let mut both = [0; AFTER_MAX];
+    both[1] = 1;
+    for record in [
+        // The first; behind a kernel; not a kernel; behind what is none; behind two.
+        early(0, kernel()),
+        early(1, kernel()),
+        early(2, filled()),
+        early(3, kernel()),
+        Record::After { stream: 0, graph: 0, count: 2, nodes: both },
+        early(4, kernel()),
+        Record::MakeGraph { stream: 0, graph: 0 },
+    ] {
+        producer.push(&record).unwrap();
+    }
+    turn_until_nothing_moves(&mut state, &mut consumer);
+    let made = asked.made.lock();
+    let early: Vec<bool> = made.iter().map(|node| node.is_early).collect();
+    assert_eq!((refused(&asked), early), (0, vec![false, true, false, false, false]));
 }
 
 #[test]

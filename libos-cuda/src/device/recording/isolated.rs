@@ -29,6 +29,7 @@ pub(crate) enum GraphWork<'a> {
         launch: Launch,
         sides: Option<[u8; 3]>,
         together: bool,
+        early: bool,
         bytes: usize,
         fill: &'a dyn Fn(&mut [u8]),
     },
