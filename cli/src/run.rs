@@ -176,8 +176,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     } else {
         Some(watching_kernel(arguments, watching)?)
     };
-    if let Some(socket) = arguments.socket.as_deref().filter(|socket| UnixStream::connect(socket).is_err()) {
-        return Err(Failure::new(format!("--socket {}: no kernel serves there", socket.display())));
+    if let Some(socket) = arguments.socket.as_deref() {
+        serves_at(socket)?;
+        drives(arguments.backend, socket)?;
     }
     let socket = match &kernel {
         Some(kernel) => kernel.socket(),
@@ -386,6 +387,19 @@ fn private_kernel(arguments: &Arguments) -> Result<Option<Kernel>, Failure> {
         return drives(arguments.backend, &bulkhead_client::default_socket()).map(|()| None);
     }
     Kernel::start_with(software.on(arguments.backend)?, &of_private(arguments)).map(Some)
+}
+
+/// Whether a kernel serves at a socket that was named, and serves this user.
+fn serves_at(socket: &Path) -> Result<(), Failure> {
+    let Err(error) = UnixStream::connect(socket) else { return Ok(()) };
+    let why = match error.kind() {
+        std::io::ErrorKind::PermissionDenied => "the kernel there does not serve this user".to_owned(),
+        _ if socket.is_dir() => {
+            format!("it is a folder: name the socket, {}", socket.join("kernel.sock").display())
+        }
+        _ => format!("no kernel serves there ({error}): start one with `bulkhead serve`"),
+    };
+    Err(Failure::new(format!("--socket {}: {why}", socket.display())))
 }
 
 /// Whether the kernel that serves has a device of the backend that was asked for, where one was.

@@ -1,6 +1,6 @@
 //! `bulkhead serve`: the kernel.
 
-use std::{ffi::OsString, ops::RangeInclusive, path::PathBuf, process::ExitCode};
+use std::{ffi::OsString, ops::RangeInclusive, os::unix::fs::MetadataExt, path::PathBuf, process::ExitCode};
 
 use bulkhead_kernel::{
     Cells, Config, Counted, ExecutorSource, Limits, ProtectedModule, Quota, Relay, Tenant, Whose,
@@ -115,7 +115,8 @@ pub(crate) struct Arguments {
     /// urgent, and -4 the most urgent of a stream.
     #[arg(long, value_name = "PRIORITY", default_value_t = 0, allow_negative_numbers = true)]
     priority_ceiling: i32,
-    /// How many seconds one kernel may run before its session is ended; without, as long as it takes.
+    /// How many seconds one kernel may run before its session is ended, guarded or isolated; without, as long as it takes. Work that is
+    /// told of together (128 launches, a graph) counts as one.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     kernel_seconds: Option<u64>,
     /// How many seconds a session's kernels may run without a gap while another waits to load code: then the session is
@@ -150,19 +151,19 @@ pub(crate) struct Arguments {
     #[arg(long)]
     standby: bool,
     /// Keep so many executors started for isolated sessions, so that none waits for the driver. Each takes 832 MiB of a GPU's
-    /// memory, which sessions cannot use.
+    /// memory, which sessions cannot use; on the software GPU none.
     #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=16))]
     warm: u32,
     /// A cgroup (version 2) that the kernel may make others in: each executor of an isolated session gets one of its own, which
     /// bounds its memory and its threads. It has the controllers `memory` and `pids` enabled for its children.
     #[arg(long, value_name = "DIR")]
     executor_cgroup: Option<PathBuf>,
-    /// Users that nobody else is, as FIRST-LAST: each executor of an isolated session runs as one of them. For kernels that
-    /// run as root.
+    /// Users that nobody else is, as FIRST-LAST: each executor of an isolated session runs as one of them, and no more of them run
+    /// at a time than there are users, those that wait (--warm) among them. For kernels that run as root.
     #[arg(long, value_name = "FIRST-LAST", value_parser = uids)]
     executor_uids: Option<RangeInclusive<u32>>,
-    /// Memory of its own that each executor of an isolated session may have. Without a cgroup this bounds its heap and what is
-    /// like it (RLIMIT_DATA), and not files in memory.
+    /// Memory of its own that each executor of an isolated session may have: one that needs more ends, and its session with it.
+    /// Without a cgroup this bounds its heap and what is like it (RLIMIT_DATA), and not files in memory.
     #[arg(long, value_name = "SIZE", value_parser = some, default_value = "16GiB")]
     executor_memory: u64,
     /// A protected module: the file of its gates, and how much memory those alone reach: a power of two, from 2 MiB on. The
@@ -357,12 +358,19 @@ fn limits(arguments: &Arguments) -> Limits {
 const CGROUP2_MAGIC: rustix::fs::FsWord = 0x6367_7270;
 
 /// Less than this, in bytes, is not enough for an executor's own threads.
-const EXECUTOR_MEMORY_MIN: u64 = 64 << 20;
+const EXECUTOR_MEMORY_MIN: u64 = 128 << 20;
 
 /// What bounds executors of isolated sessions. What cannot work is refused now, and not when the first session opens.
 fn cells(arguments: &Arguments) -> Result<Cells, Failure> {
     if arguments.executor_uids.is_some() && !rustix::process::geteuid().is_root() {
         return Err(Failure::new("--executor-uids: only root starts processes as other users"));
+    }
+    if let Some(uids) = &arguments.executor_uids
+        && let Some(somebody) = somebody_of(uids)
+    {
+        return Err(Failure::new(format!(
+            "--executor-uids: {somebody}: name users that nobody is, such as 70000-70015"
+        )));
     }
     if let Some(cgroup) = &arguments.executor_cgroup {
         let system = rustix::fs::statfs(cgroup)
@@ -388,7 +396,7 @@ fn cells(arguments: &Arguments) -> Result<Cells, Failure> {
     }
     if arguments.executor_memory < EXECUTOR_MEMORY_MIN {
         return Err(Failure::new(
-            "--executor-memory: no executor starts with less than 64MiB, and a GPU's driver takes more",
+            "--executor-memory: programs do not run with less than 128MiB, and a GPU's driver takes more",
         ));
     }
     if let Some(uids) = &arguments.executor_uids
@@ -405,6 +413,33 @@ fn cells(arguments: &Arguments) -> Result<Cells, Failure> {
         memory_bytes: arguments.executor_memory,
         pinned_bytes: pinned.min(HOST_BYTES_MAX),
     })
+}
+
+/// Who is one of these users already: a name, or a process. Executors of the same user could reach each other.
+fn somebody_of(uids: &RangeInclusive<u32>) -> Option<String> {
+    /// What the system calls users that it has no number for.
+    const OVERFLOW_UID: u32 = 65534;
+    if uids.contains(&OVERFLOW_UID) {
+        return Some(format!("{OVERFLOW_UID} is nobody, whom the system takes for users without a number"));
+    }
+    // NAME:PASSWORD:UID:...; without the file nobody has a name.
+    let names = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let named = names.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let (name, uid) = (fields.next()?, fields.nth(1)?.parse().ok()?);
+        uids.contains(&uid).then(|| format!("{uid} is {name} (/etc/passwd)"))
+    });
+    let runs = || {
+        std::fs::read_dir("/proc").ok()?.flatten().find_map(|process| {
+            let pid: u32 = process.file_name().to_str()?.parse().ok()?;
+            let uid = process.metadata().ok()?.uid();
+            // One that has ended, and that nobody has waited for, is nobody.
+            let status = std::fs::read_to_string(process.path().join("status")).ok()?;
+            let is_gone = status.contains("\nState:\tZ");
+            (uids.contains(&uid) && !is_gone).then(|| format!("process {pid} runs as {uid}"))
+        })
+    };
+    named.or_else(runs)
 }
 
 /// Users, as FIRST-LAST.

@@ -96,6 +96,11 @@ impl Connection {
 /// Connects to a socket of the kernel's.
 pub(crate) fn network(socket: &Path) -> Result<Box<dyn VatNetwork<Side>>, Error> {
     let unavailable = |error: std::io::Error| {
+        if error.kind() == std::io::ErrorKind::PermissionDenied {
+            let message = format!("the kernel at {} does not serve this user", socket.display());
+            return Error::new(ErrorCode::Unavailable, message)
+                .remedy("ask as the user who runs `bulkhead serve`");
+        }
         Error::new(ErrorCode::Unavailable, format!("no kernel at {}: {error}", socket.display()))
             .remedy("start one with `bulkhead serve`, or run the program with `bulkhead run -- PROGRAM`")
     };

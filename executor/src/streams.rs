@@ -3,7 +3,7 @@
 //! A position counts records of the session's ring. The *mark* of a stream is the position the device itself
 //! has written to the completion page; it covers everything submitted to the stream before.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use bulkhead_gpu::{DeviceInfo, EntryId, Error, Gpu, HostAddress, Launch, StreamId};
 use bulkhead_ring::{CompletionWriter, Record, layout::STREAMS};
@@ -98,6 +98,10 @@ pub(crate) struct Stream {
     slicing: u64,
     waits_for: Option<Wait>,
     held: VecDeque<Held>,
+    /// What its work waits for on the device: other streams, and positions of theirs.
+    behind: Vec<(u32, u64)>,
+    /// Its mark when it was last seen, and since when that has been so while it had work.
+    seen: (u64, Option<Instant>),
 }
 
 /// A stream whose records are held back keeps room for so many at least, and else for four times those that are.
@@ -307,6 +311,8 @@ impl Streams {
             slicing: 0,
             waits_for: None,
             held: VecDeque::new(),
+            behind: Vec::new(),
+            seen: (0, None),
         });
         Ok(())
     }
@@ -580,12 +586,39 @@ impl Streams {
 
     /// Has the device see to it that what comes to `index` waits for `on`, in an isolated session: there nobody else's work stands
     /// behind a stream that waits. Only where `on` has been given nothing beyond `position`, so that no more is waited for.
-    fn waits_on_device(&self, index: u32, on: u32, position: u64) -> Result<bool, Error> {
+    fn waits_on_device(&mut self, index: u32, on: u32, position: u64) -> Result<bool, Error> {
         let (Some(stream), Some(other)) = (self.get(index), self.get(on)) else { return Ok(false) };
         if !self.alone || other.submitted > position || !other.held.is_empty() {
             return Ok(false);
         }
-        self.gpu.wait(stream.id, other.id)
+        let waits = self.gpu.wait(stream.id, other.id)?;
+        if waits && let Some(stream) = self.get_mut(index) {
+            match stream.behind.iter_mut().find(|(known, _)| *known == on) {
+                Some((_, until)) => *until = position.max(*until),
+                None => stream.behind.push((on, position)),
+            }
+        }
+        Ok(waits)
+    }
+
+    /// Since when no work has passed of a stream that has some, and waits for no other: of that which has gone on so for longest.
+    /// Other streams may go on meanwhile.
+    pub(crate) fn stuck_since(&mut self, now: Instant) -> Option<Instant> {
+        let mut longest: Option<Instant> = None;
+        for (index, stream) in (0..STREAMS_MAX).zip(&mut self.streams) {
+            let Some(stream) = stream else { continue };
+            let page = &self.page;
+            let mark = page.mark(index);
+            stream.behind.retain(|(on, position)| page.mark(*on) < *position);
+            // Between two slices of a grid too.
+            let is_sliced = !stream.sliced.is_empty() || stream.slicing > mark;
+            let has_work = !stream.marks.is_empty() || stream.unmarked > 0 || is_sliced;
+            let since = stream.seen.1.filter(|_| stream.seen.0 == mark).unwrap_or(now);
+            let is_running = has_work && stream.behind.is_empty();
+            stream.seen = (mark, is_running.then_some(since));
+            longest = longest.into_iter().chain(stream.seen.1).min();
+        }
+        longest
     }
 
     /// Holds the stream back, with the barrier itself, until the host has opened so many.

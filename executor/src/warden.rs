@@ -68,9 +68,8 @@ impl Default for Patience {
 pub(crate) struct Busy {
     /// Without a gap.
     since: Option<Instant>,
-    /// Without any of it having passed.
+    /// Without any of it having passed on a stream that has some, whatever others do: a client may give those work as it likes.
     stuck: Option<Instant>,
-    passed: u64,
     /// What was to be copied since.
     copied_bytes: u64,
     /// What was launched last.
@@ -95,16 +94,14 @@ impl State {
         let nothing = self.streams.in_flight() == 0;
         // Between two slices of one grid.
         let idle = nothing && (self.streams.slicing() == 0 || self.pause.holds());
-        let passed = self.streams.passed_count();
+        let stuck = self.streams.stuck_since(now);
         let busy = &mut self.busy;
         if idle {
-            *busy = Busy { passed, entry: busy.entry.take(), ..Busy::default() };
+            *busy = Busy { entry: busy.entry.take(), ..Busy::default() };
             return;
         }
         busy.since.get_or_insert(now);
-        if busy.stuck.is_none() || busy.passed != passed {
-            (busy.stuck, busy.passed) = (Some(now), passed);
-        }
+        busy.stuck = stuck;
     }
 
     fn named(&self) -> &str {

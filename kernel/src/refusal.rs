@@ -27,7 +27,11 @@ pub(crate) fn region(error: RegionError) -> Error {
 pub(crate) fn ledger(error: LedgerError) -> Error {
     let (resource, whose) = match error {
         LedgerError::AccountLimit { resource, .. } => {
-            (resource, "its terms, and `bulkhead serve --session-limit`,")
+            let whose = match resource {
+                Resource::SwapBytes => "its terms, `bulkhead serve --swap-memory` and `--session-limit`",
+                _ => "its terms, and `bulkhead serve --session-limit`,",
+            };
+            (resource, whose)
         }
         LedgerError::AncestorLimit { resource, .. } => {
             (resource, "the terms of the session that it draws on")

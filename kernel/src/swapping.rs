@@ -185,7 +185,10 @@ impl<'a, 'b> Eviction<'a, 'b> {
     pub(crate) async fn evict(&mut self, short: u64) -> Result<(), Error> {
         if self.asker.device.is_isolated() {
             // It knows only its own executor's word for who is idle.
-            return Err(Error::new(ErrorCode::OutOfMemory, "nobody makes room for an isolated session"));
+            let message = format!("{short} bytes are missing, and nobody makes room for an isolated session");
+            return Err(Error::new(ErrorCode::OutOfMemory, message).remedy(
+                "suspend or end another session (`bulkhead status` tells who has how much), and try again",
+            ));
         }
         loop {
             self.asker.live()?;

@@ -148,6 +148,13 @@ impl Status {
         // CUDA's codes do not say that it was none of the program's own mistakes.
         let taken_back;
         let why = match error.code {
+            ErrorCode::DeviceLost if crate::printf::native::last_words() && error.device == 0 => {
+                crate::report::once(
+                    "the process that ran this program's kernels has ended, and its session with it: killed, or out of the memory that \
+                     `serve --executor-memory` gives it. The log of `bulkhead serve` says how",
+                );
+                None
+            }
             ErrorCode::DeviceLost
                 if crate::printf::native::last_words() && describe(error.device).is_some() =>
             {

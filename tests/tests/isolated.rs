@@ -178,11 +178,13 @@ fn limits_of_executors_that_cannot_work_are_refused_at_the_start() {
     for no_cgroup in ["/proc/self", "/nonexistent", plain.path().to_str().unwrap()] {
         assert!(refused(&["--executor-cgroup", no_cgroup]).contains("--executor-cgroup: /"));
     }
-    assert!(refused(&["--executor-memory", "1MiB"]).contains("64MiB"));
+    assert!(refused(&["--executor-memory", "1MiB"]).contains("128MiB"));
     assert!(refused(&["--executor-uids", "0-7"]).contains("FIRST-LAST"));
     assert!(refused(&["--executor-uids", "9-7"]).contains("FIRST-LAST"));
     if rustix::process::geteuid().is_root() {
         assert!(refused(&["--executor-uids", "70000-70001", "--warm", "2"]).contains("at least one more"));
+        assert!(refused(&["--executor-uids", "1-5"]).contains("/etc/passwd"));
+        assert!(refused(&["--executor-uids", "65000-65534"]).contains("nobody"));
     }
 }
 
@@ -336,9 +338,16 @@ fn nothing_is_shared_between_an_isolated_session_and_another() {
 #[test]
 fn programs_run_isolated_as_they_do_guarded() {
     let kernel = Kernel::start();
-    for name in
-        ["vecadd", "reduction", "streams", "graphs", "graph_shapes", "device_variable", "shared_events"]
-    {
+    for name in [
+        "vecadd",
+        "reduction",
+        "streams",
+        "graphs",
+        "graph_shapes",
+        "graph_memory",
+        "device_variable",
+        "shared_events",
+    ] {
         let mut run = kernel.run_command(&program(name));
         run.env("BULKHEAD_DOMAIN", "isolated");
         let done = process::run(&mut run, PATIENCE);

@@ -10,7 +10,9 @@ use std::{
     time::Instant,
 };
 
-use bulkhead_client::{Buffer, ErrorCode, Launch, Options, Parameters, Pattern, Session, Stream};
+use bulkhead_client::{
+    Buffer, Domain, ErrorCode, Launch, Options, Parameters, Pattern, Session, Stream, Terms,
+};
 use bulkhead_tests::{
     child,
     kernel::Kernel,
@@ -53,6 +55,25 @@ fn whoever_waits_to_load_code_does_so_after_a_while_and_a_runaway_kernel_is_ende
     assert_eq!(loader.loads(arena.address()), 3);
     drop((word, runaway));
     kernel.without(&["runaway"]);
+}
+
+#[test]
+fn a_kernel_that_runs_for_longer_than_it_may_is_ended_whatever_other_streams_do() {
+    let kernel = Kernel::with(&["--kernel-seconds", "1"]);
+    for domain in [Domain::Guarded, Domain::Isolated] {
+        let terms = Terms { domain, ..Terms::default() };
+        let session = Session::open(&Options { terms, ..kernel.options("runaway") }).unwrap();
+        let runaway = Tenant::over(session);
+        let word = runaway.session.allocate(4).unwrap();
+        let other = runaway.session.create_stream(0).unwrap();
+        let _stored = runs_away(&runaway);
+        // Work that passes, all the time.
+        until("the session is told", || {
+            let filled = runaway.session.fill(other, word.range(0, 4), Pattern::Bits32(1));
+            filled.and_then(|fence| runaway.session.wait(fence)).is_err()
+        });
+        assert_eq!(runaway.session.status().unwrap_err().code, ErrorCode::LaunchTimeout);
+    }
 }
 
 #[test]

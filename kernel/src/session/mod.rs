@@ -260,6 +260,7 @@ impl Session {
         )?;
         // What an isolated session's process takes is charged before there is one.
         let context = if isolated { executor::context_bytes(&incarnation.info) } else { 0 };
+        room::wait_to_open(&device, context, &limits).await;
         let charges = vec![
             account.charge(Resource::DeviceBytes, context)?,
             account.charge(Resource::Sessions, 1)?,

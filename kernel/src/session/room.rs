@@ -1,18 +1,47 @@
 //! Device memory for which others may have to go.
 
-use std::rc::Rc;
+use std::{rc::Rc, time::Duration};
 
 use bulkhead_mm::Resource;
 use bulkhead_schema::Error;
+use tokio::time::Instant;
 
 use super::{
     Charge, Session,
     memory::{Home, NewMemory},
 };
-use crate::{refusal, swapping::Eviction};
+use crate::{config::Limits, executor::Device, refusal, swapping::Eviction};
 
+/// How long whoever needs memory waits for sessions that are ending, in seconds, and how often it looks.
+const ENDING_SECONDS: u64 = 5;
+const LOOK: Duration = Duration::from_millis(5);
 /// CUDA's number for memory that the device itself has not.
 const DEVICE_OUT_OF_MEMORY: u32 = 2;
+
+/// Waits for a while where sessions are ending whose device memory is not back yet: whoever starts one program after the other
+/// counts on it. Whether there is room for so many bytes then.
+async fn wait_for_those_that_end(
+    device: &Device,
+    bytes: u64,
+    patience: Duration,
+    goes_on: impl Fn() -> bool,
+) -> bool {
+    let deadline = Instant::now() + patience;
+    let room = || device.ledger.borrow().room(Resource::DeviceBytes) >= bytes;
+    let is_ending = |session: &Rc<Session>| session.live().is_err() && !session.is_gone();
+    while !room() && goes_on() && Instant::now() < deadline {
+        if !device.books.sessions().iter().any(is_ending) {
+            break;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    room()
+}
+
+/// The same for a session that is about to be opened.
+pub(super) async fn wait_to_open(device: &Device, bytes: u64, limits: &Limits) {
+    wait_for_those_that_end(device, bytes, limits.seconds(ENDING_SECONDS), || true).await;
+}
 
 impl Session {
     /// Device memory for the session itself, for which others may have to go.
@@ -21,10 +50,20 @@ impl Session {
             Err(error) if self.may_be_charged(bytes) => error,
             charged => return charged,
         };
+        if self.waits_for_those_that_end(bytes).await {
+            return self.charge(Resource::DeviceBytes, bytes);
+        }
         let turn = self.device.mover.turn_of_call(self).await?;
         let room = Eviction::new(&turn, self).make_room(bytes).await;
         room.map_err(|refused| self.refused(&refused, error))?;
         self.charge(Resource::DeviceBytes, bytes)
+    }
+
+    async fn waits_for_those_that_end(&self, bytes: u64) -> bool {
+        wait_for_those_that_end(&self.device, bytes, self.limits.seconds(ENDING_SECONDS), || {
+            self.live().is_ok()
+        })
+        .await
     }
 
     /// Whether its own limits allow this much more.
@@ -50,6 +89,7 @@ impl Session {
             return Err(error);
         }
         let mut first = true;
+        self.waits_for_those_that_end(needed).await;
         loop {
             self.be_resident().await?;
             let turn = self.device.mover.turn_of_call(self).await?;

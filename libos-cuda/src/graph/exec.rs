@@ -85,9 +85,6 @@ impl Exec {
     /// Launches all of it behind what the stream was given, and lets nothing of the stream go on before it is done.
     fn launch(&self, driver: &'static Driver, target: Target) -> Answer {
         let mut state = self.state.lock();
-        if self.launch_native(driver, target, &mut state)? {
-            return Ok(());
-        }
         if self.flags & AUTO_FREE != 0 {
             for step in &state.steps {
                 if let Work::Allocate(storage) = &step.work
@@ -96,6 +93,9 @@ impl Exec {
                     storage.free()?;
                 }
             }
+        }
+        if self.launch_native(driver, target, &mut state)? {
+            return Ok(());
         }
         // First checked, then submitted: what can be known beforehand does not leave half a graph running.
         for (step, disabled) in state.steps.iter().zip(&state.disabled) {
@@ -139,17 +139,26 @@ impl Exec {
         let State { steps, disabled, last, native } = state;
         let Some(graph) = native.as_mut().filter(|_| !disabled.contains(&true)) else { return Ok(false) };
         let session = &driver.session;
+        let of_memory = || steps.iter().map(|step| &step.work).filter(|work| work.is_of_memory());
+        of_memory().try_for_each(|work| work.check(driver))?;
         let launched = driver.streams.submit(session, target, |stream| {
             if let Some(last) = *last {
                 session.wait_on(stream, last).map_err(|error| Status::of(&error))?;
             }
             graph.launch(driver, steps, stream)
         })?;
-        match launched {
-            Some(fence) => *last = Some(fence),
-            None => *native = None,
-        }
-        Ok(launched.is_some())
+        let Some(fence) = launched else {
+            *native = None;
+            return Ok(false);
+        };
+        *last = Some(fence);
+        self.plan
+            .steps
+            .iter()
+            .filter_map(|placed| steps.get(placed.step))
+            .map(|step| &step.work)
+            .try_for_each(|work| if work.is_of_memory() { work.run(driver, target) } else { Ok(()) })?;
+        Ok(true)
     }
 
     fn submit(&self, driver: &'static Driver, state: &State, lanes: &[Target]) -> Answer {

@@ -49,6 +49,11 @@ impl Work {
         }
     }
 
+    /// Whether it says from when or until when memory is the program's.
+    pub(super) fn is_of_memory(&self) -> bool {
+        matches!(self, Work::Allocate(_) | Work::Free(_))
+    }
+
     /// Its name, for those who read a graph.
     pub(super) fn name(&self) -> &'static str {
         match self {

@@ -1,9 +1,11 @@
 //! Executable graphs of isolated sessions as graphs of the device: written down when they are made, launched by one record
 //! (docs/decisions/0071).
 //!
-//! Only those all of whose nodes are kernels, fills, copies on the device and empty ones. Others are launched node by node.
+//! Only those all of whose nodes are kernels, fills, copies on the device, memory and empty ones. Others are launched node by
+//! node.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::super::flat::Step;
 use super::super::plan::Plan;
@@ -25,7 +27,8 @@ pub(super) struct Native {
 /// Calls `then` with what a step has a node do; `None` where no node does that.
 fn with_node<R>(driver: &'static Driver, work: &Work, then: impl FnOnce(&GraphWork<'_>) -> R) -> Option<R> {
     match work {
-        Work::Empty => Some(then(&GraphWork::Nothing)),
+        // Memory of nodes is there all the time: when it is the program's is this process's to know.
+        Work::Empty | Work::Allocate(_) | Work::Free(_) => Some(then(&GraphWork::Nothing)),
         Work::Kernel(kernel) => kernel.with_node(driver, then).ok(),
         Work::Copy(copy) => {
             let (to, from) = copy_shaped::on_device(driver, copy)?;
@@ -35,12 +38,7 @@ fn with_node<R>(driver: &'static Driver, work: &Work, then: impl FnOnce(&GraphWo
             let (to, pattern) = fill::in_one(driver, node)?;
             Some(then(&GraphWork::Fill { to, pattern }))
         }
-        Work::Host(..)
-        | Work::Child(_)
-        | Work::Record(_)
-        | Work::Wait(_)
-        | Work::Allocate(_)
-        | Work::Free(_) => None,
+        Work::Host(..) | Work::Child(_) | Work::Record(_) | Work::Wait(_) => None,
     }
 }
 
@@ -100,6 +98,9 @@ pub(super) fn is_same(old: &Work, new: &Work) -> bool {
         (Work::Copy(old), Work::Copy(new)) => old == new,
         (Work::Fill(old), Work::Fill(new)) => old == new,
         (Work::Empty, Work::Empty) => true,
+        (Work::Allocate(old), Work::Allocate(new)) | (Work::Free(old), Work::Free(new)) => {
+            Arc::ptr_eq(old, new)
+        }
         _ => false,
     }
 }
