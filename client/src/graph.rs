@@ -108,10 +108,10 @@ impl Session {
         });
     }
 
-    fn push_node(&self, stream: u32, place: NodePlace, work: &GraphWork<'_>) -> Result<(), Error> {
+    fn push_node(&self, stream: u32, place: NodePlace, work: &GraphWork<'_>) -> Result<Fence, Error> {
         // One that has no place in its stream's order is waited for by nobody.
         let counts = if place.is_change { stream } else { NO_STREAM };
-        let plain = |work| self.push(&Record::Node { stream, place, work }).map(drop);
+        let plain = |work| self.push(&Record::Node { stream, place, work });
         match work {
             GraphWork::Nothing => plain(NodeWork::Nothing),
             GraphWork::Copy { to, from } => plain(NodeWork::Copy(copy(
@@ -141,7 +141,6 @@ impl Session {
                 self.push_with(counts, |submit| {
                     submit.producer.push_node(of, entry, (shape, blocks), *bytes, fill)
                 })
-                .map(drop)
             }
         }
     }
@@ -187,12 +186,14 @@ impl Graph {
     ///
     /// # Errors
     /// Where there is no such node, or the session is over.
-    pub fn change(&self, stream: Stream, node: u32, work: &GraphWork<'_>) -> Result<(), Error> {
+    pub fn change(&mut self, stream: Stream, node: u32, work: &GraphWork<'_>) -> Result<(), Error> {
         if node >= self.nodes {
             return Err(Error::new(ErrorCode::InvalidArgument, "no such node"));
         }
         let place = NodePlace { graph: self.number, node, is_early: false, is_change: true };
-        self.session.push_node(stream.0, place, work)
+        // Its number is nobody else's before the change has passed.
+        self.last = Some(self.session.push_node(stream.0, place, work)?);
+        Ok(())
     }
 
     /// Launches all of it.

@@ -18,6 +18,7 @@ use bulkhead_schema::ErrorCode;
 
 use crate::{
     bindings::{Object, Use},
+    device,
     pump::Waiter,
     reaper::Image,
     session::State,
@@ -264,6 +265,7 @@ pub(crate) fn make(state: &mut State, graph: u32) -> Done {
     if !matches!(graph.form, Form::Growing) {
         return Ok(Err(ErrorCode::InvalidArgument));
     }
+    graph.before = None;
     graph.form = match state.gpu.make_graph(&graph.nodes)? {
         Some(id) => {
             graph.nodes = Vec::new();
@@ -279,7 +281,7 @@ pub(crate) fn make(state: &mut State, graph: u32) -> Done {
 }
 
 /// Does all that a graph's nodes say.
-pub(crate) fn launch(state: &mut State, stream: StreamId, graph: u32) -> Done {
+pub(crate) fn launch(state: &mut State, (stream, position): (StreamId, u64), graph: u32) -> Done {
     let Some(graph) = state.graphs.graphs.get(&graph) else { return Ok(Err(ErrorCode::InvalidHandle)) };
     if let Some(name) = &graph.name {
         state.busy.launches(Arc::clone(name));
@@ -287,7 +289,19 @@ pub(crate) fn launch(state: &mut State, stream: StreamId, graph: u32) -> Done {
     match graph.form {
         Form::Growing => return Ok(Err(ErrorCode::InvalidArgument)),
         Form::Made(id) => state.gpu.launch_made(stream, id)?,
-        Form::Listed => graph.nodes.iter().try_for_each(|node| one(&*state.gpu, stream, &node.work))?,
+        // Those behind one that is refused are done all the same: the device has work to do, and the launch is told as refused.
+        Form::Listed => {
+            for node in &graph.nodes {
+                match one(&*state.gpu, stream, &node.work) {
+                    Ok(()) => {}
+                    Err(lost @ Error::Lost { .. }) => return Err(lost),
+                    Err(error) => {
+                        let error = device::error(&error);
+                        state.streams.page().refuse(position, error.code as u16, error.device);
+                    }
+                }
+            }
+        }
     }
     Ok(Ok(()))
 }

@@ -190,7 +190,7 @@ fn carry_out(
             };
         }
         Record::LaunchGraph { graph, .. } => {
-            if let Err(code) = graphs::launch(state, stream, graph)? {
+            if let Err(code) = graphs::launch(state, (stream, position), graph)? {
                 return Ok(Err(code.into()));
             }
         }

@@ -232,7 +232,7 @@ fn start(
     let mut streams = Streams::new(Arc::clone(gpu), CompletionWriter::new(completion), page_at);
     streams.urgency = executor.patience.urgency;
     if let Tenancy::One { runs } = executor.tenancy {
-        streams.be_alone(runs);
+        streams.be_alone(runs, executor.patience.kernel.is_some());
     }
     streams.create(0, 0, gpu.info()).map_err(device)?;
     let mut state = State::new(Arc::clone(gpu), streams, Arc::clone(&executor.gate));

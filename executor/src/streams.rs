@@ -3,6 +3,8 @@
 //! A position counts records of the session's ring. The *mark* of a stream is the position the device itself
 //! has written to the completion page; it covers everything submitted to the stream before.
 
+mod stuck;
+
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use bulkhead_gpu::{DeviceInfo, EntryId, Error, Gpu, HostAddress, Launch, StreamId};
@@ -14,6 +16,7 @@ use crate::{
     runs::{Refusal, Run},
     slices::{self, Rest},
 };
+use stuck::Behind;
 
 /// What work in flight may do without a look at the session's flag, all launches together, in units of the guard's opcode
 /// table for each warp: a tenth of a second of a device's time, at worst.
@@ -98,8 +101,8 @@ pub(crate) struct Stream {
     slicing: u64,
     waits_for: Option<Wait>,
     held: VecDeque<Held>,
-    /// What its work waits for on the device: other streams, and positions of theirs.
-    behind: Vec<(u32, u64)>,
+    /// What its work waits for on the device.
+    behind: Vec<Behind>,
     /// Its mark when it was last seen, and since when that has been so while it had work.
     seen: (u64, Option<Instant>),
 }
@@ -159,6 +162,8 @@ pub(crate) struct Streams {
     run: Option<Run>,
     /// The session has the device's context to itself.
     alone: bool,
+    /// How long its kernels run is of interest.
+    timed: bool,
 }
 
 /// The priority of a stream for which a session asks this one. Work of a more urgent stream goes before that of all others
@@ -198,13 +203,14 @@ impl Streams {
             urgency: 0,
             run: None,
             alone: false,
+            timed: false,
         }
     }
 
     /// From here on its session has the device's context to itself: streams wait for each other on the device, and launches go
-    /// there together where they `may_form_runs`.
-    pub(crate) fn be_alone(&mut self, may_form_runs: bool) {
-        self.alone = true;
+    /// there together where they `may_form_runs`. Where it is `timed`, it is known which streams wait.
+    pub(crate) fn be_alone(&mut self, may_form_runs: bool, timed: bool) {
+        (self.alone, self.timed) = (true, timed);
         self.run = may_form_runs.then(Run::new);
     }
 
@@ -582,43 +588,6 @@ impl Streams {
         self.mark(on)?;
         self.hold_first(index, wait, Wait::For(on, position));
         Ok(true)
-    }
-
-    /// Has the device see to it that what comes to `index` waits for `on`, in an isolated session: there nobody else's work stands
-    /// behind a stream that waits. Only where `on` has been given nothing beyond `position`, so that no more is waited for.
-    fn waits_on_device(&mut self, index: u32, on: u32, position: u64) -> Result<bool, Error> {
-        let (Some(stream), Some(other)) = (self.get(index), self.get(on)) else { return Ok(false) };
-        if !self.alone || other.submitted > position || !other.held.is_empty() {
-            return Ok(false);
-        }
-        let waits = self.gpu.wait(stream.id, other.id)?;
-        if waits && let Some(stream) = self.get_mut(index) {
-            match stream.behind.iter_mut().find(|(known, _)| *known == on) {
-                Some((_, until)) => *until = position.max(*until),
-                None => stream.behind.push((on, position)),
-            }
-        }
-        Ok(waits)
-    }
-
-    /// Since when no work has passed of a stream that has some, and waits for no other: of that which has gone on so for longest.
-    /// Other streams may go on meanwhile.
-    pub(crate) fn stuck_since(&mut self, now: Instant) -> Option<Instant> {
-        let mut longest: Option<Instant> = None;
-        for (index, stream) in (0..STREAMS_MAX).zip(&mut self.streams) {
-            let Some(stream) = stream else { continue };
-            let page = &self.page;
-            let mark = page.mark(index);
-            stream.behind.retain(|(on, position)| page.mark(*on) < *position);
-            // Between two slices of a grid too.
-            let is_sliced = !stream.sliced.is_empty() || stream.slicing > mark;
-            let has_work = !stream.marks.is_empty() || stream.unmarked > 0 || is_sliced;
-            let since = stream.seen.1.filter(|_| stream.seen.0 == mark).unwrap_or(now);
-            let is_running = has_work && stream.behind.is_empty();
-            stream.seen = (mark, is_running.then_some(since));
-            longest = longest.into_iter().chain(stream.seen.1).min();
-        }
-        longest
     }
 
     /// Holds the stream back, with the barrier itself, until the host has opened so many.

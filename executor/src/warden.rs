@@ -94,7 +94,10 @@ impl State {
         let nothing = self.streams.in_flight() == 0;
         // Between two slices of one grid.
         let idle = nothing && (self.streams.slicing() == 0 || self.pause.holds());
-        let stuck = self.streams.stuck_since(now);
+        if idle {
+            self.streams.forget_stuck();
+        }
+        let stuck = if idle { None } else { self.streams.stuck_since(now) };
         let busy = &mut self.busy;
         if idle {
             *busy = Busy { entry: busy.entry.take(), ..Busy::default() };

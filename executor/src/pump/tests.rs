@@ -27,6 +27,7 @@ use crate::{
 };
 
 mod graphs;
+mod stuck;
 
 type Answer<T = ()> = Result<T, DeviceError>;
 
@@ -483,7 +484,7 @@ const BROKEN_ENTRY: Handle = Handle { slot: 3, generation: 1 };
 /// A session whose launches may form runs, and two entries of it: one that no device launches.
 fn state_that_forms_runs() -> (State, Arc<Asked>, [crate::reaper::Remains; 2]) {
     let (mut state, asked) = state_and_launches();
-    state.streams.be_alone(true);
+    state.streams.be_alone(true, true);
     let mut bind = |handle: Handle, id| {
         let (reaper, remains) = crate::reaper::Reaper::new();
         let template = Template {

@@ -48,19 +48,36 @@ pub(super) struct Cell {
     block: Rc<CellBlock>,
     pub(super) uid: Option<u32>,
     cgroup: Option<PathBuf>,
-    bound: Option<MemoryBound>,
+    bound: Option<Rc<MemoryBound>>,
 }
 
 /// What the memory of one executor is bounded by.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct MemoryBound {
     cgroup: PathBuf,
     bytes: u64,
+    /// What it was allowed beside that.
+    more: std::cell::Cell<u64>,
 }
 
 impl MemoryBound {
-    /// Allows so many bytes more than usual: an area that the executor fills is counted as its own.
+    fn new(cgroup: PathBuf, bytes: u64) -> io::Result<Self> {
+        let bound = Self { cgroup, bytes, more: std::cell::Cell::new(0) };
+        bound.write(0)?;
+        Ok(bound)
+    }
+
+    /// Allows so many bytes more than usual: an area that the executor fills is counted as its own. What was allowed once stays so:
+    /// it is not known when the executor has let go of an area.
     pub(super) fn allow_beside(&self, more: u64) -> io::Result<()> {
+        if more > self.more.get() {
+            self.write(more)?;
+            self.more.set(more);
+        }
+        Ok(())
+    }
+
+    fn write(&self, more: u64) -> io::Result<()> {
         let bytes = self.bytes.saturating_add(more);
         write(
             &self.cgroup,
@@ -97,9 +114,7 @@ impl CellBlock {
             // From here on it is removed with the cell.
             let cgroup = cell.cgroup.insert(self.make_cgroup(parent)?);
             let bytes = self.cells.memory_bytes.saturating_add(self.cells.pinned_bytes);
-            let bound = MemoryBound { cgroup: cgroup.clone(), bytes };
-            bound.allow_beside(0)?;
-            cell.bound = Some(bound);
+            cell.bound = Some(Rc::new(MemoryBound::new(cgroup.clone(), bytes)?));
             // Where the system counts what is swapped out, nothing of it is.
             if cgroup.join(SWAP).exists() {
                 write(cgroup, SWAP, "0")?;
@@ -128,7 +143,7 @@ impl CellBlock {
 }
 
 impl Cell {
-    pub(super) fn bound(&self) -> Option<MemoryBound> {
+    pub(super) fn bound(&self) -> Option<Rc<MemoryBound>> {
         self.bound.clone()
     }
 
@@ -214,14 +229,23 @@ mod tests {
         let cgroup = std::env::temp_dir().join(format!("bulkhead-bound-{}", std::process::id()));
         fs::create_dir(&cgroup).unwrap();
         fs::write(cgroup.join("memory.max"), "").unwrap();
-        let told = |bytes, more| {
+        let told = || {
+            let told = fs::read_to_string(cgroup.join("memory.max")).unwrap();
             fs::write(cgroup.join("memory.max"), "").unwrap();
-            MemoryBound { cgroup: cgroup.clone(), bytes }.allow_beside(more).unwrap();
-            fs::read_to_string(cgroup.join("memory.max")).unwrap()
+            told
         };
-        assert_eq!([told(100, 0), told(100, 50), told(u64::MAX, 50)], ["100", "150", "max"]);
+        let bound = MemoryBound::new(cgroup.clone(), 100).unwrap();
+        let mut seen = vec![told()];
+        for more in [50, 20, 70] {
+            bound.allow_beside(more).unwrap();
+            seen.push(told());
+        }
+        // What was allowed once is not taken back.
+        assert_eq!(seen, ["100", "150", "", "170"]);
+        MemoryBound::new(cgroup.clone(), u64::MAX).unwrap();
+        assert_eq!(told(), "max");
         fs::remove_dir_all(&cgroup).unwrap();
-        assert!(MemoryBound { cgroup, bytes: 1 }.allow_beside(0).is_err());
+        assert!(bound.allow_beside(100).is_err() && MemoryBound::new(cgroup, 1).is_err());
     }
 
     #[test]

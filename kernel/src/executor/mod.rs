@@ -56,7 +56,7 @@ pub(crate) struct Incarnation {
     pub(crate) info: DeviceInfo,
     /// 0 where the executor is not a child of this process.
     pub(crate) pid: u32,
-    memory_bound: Option<cell::MemoryBound>,
+    memory_bound: Option<Rc<cell::MemoryBound>>,
     slots_taken: RefCell<Vec<bool>>,
     /// Told when a slot is free again.
     slot_freed: Notify,
@@ -66,7 +66,7 @@ impl Incarnation {
     fn new(
         link: Rc<Link>,
         info: DeviceInfo,
-        (pid, memory_bound): (u32, Option<cell::MemoryBound>),
+        (pid, memory_bound): (u32, Option<Rc<cell::MemoryBound>>),
         slots: u32,
     ) -> Self {
         Self {

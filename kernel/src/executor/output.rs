@@ -32,8 +32,8 @@ const READ_BYTES: usize = 16 << 10;
 const TURN_BYTES: usize = 64 << 10;
 /// After so many bytes that were not kept, nothing is read for [`PAUSE`]: 0.8 MB a second.
 const LOST_BYTES_AT_ONCE: usize = 16 << 10;
-/// A read counts as so many of these at least: a pipe may be written so that each byte takes one.
-const READ_COUNTS_BYTES: usize = 256;
+/// After so many reads likewise, which nobody asked for: a pipe may be written so that each byte takes one.
+const READS_AT_ONCE: usize = 64;
 const PAUSE: Duration = Duration::from_millis(20);
 /// How long whoever fetches may take before something is lost.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -58,6 +58,8 @@ struct Kept {
     most: Cell<usize>,
     /// Bytes that were not kept since the last pause.
     lost: Cell<usize>,
+    /// Reads that nobody asked for since then.
+    reads: Cell<usize>,
     /// Told when somebody has fetched.
     fetched: Notify,
     /// Where the log's lines are taken out.
@@ -148,6 +150,7 @@ impl Kept {
             bytes: RefCell::default(),
             most: Cell::new(OUTPUT_BYTES_MAX),
             lost: Cell::new(0),
+            reads: Cell::new(0),
             fetched: Notify::new(),
             log,
         })
@@ -179,7 +182,7 @@ impl Kept {
                 Ok(bytes) => {
                     // What a client asks for has its own price.
                     if reading != Reading::Now {
-                        self.lose(READ_COUNTS_BYTES);
+                        self.reads.set(self.reads.get() + 1);
                     }
                     self.add(buffer.get(..bytes).unwrap_or_default());
                 }
@@ -282,9 +285,10 @@ impl Kept {
                 break;
             }
             come.notify_waiters();
-            if self.lost.get() >= LOST_BYTES_AT_ONCE {
+            if self.lost.get() >= LOST_BYTES_AT_ONCE || self.reads.get() >= READS_AT_ONCE {
                 tokio::time::sleep(PAUSE).await;
                 self.lost.set(0);
+                self.reads.set(0);
             } else {
                 tokio::task::yield_now().await;
             }
@@ -451,8 +455,7 @@ mod tests {
                 io::Write::write_all(&mut writer, b"x").unwrap();
                 kept.read(&pipe, Reading::Fitting);
             }
-            let counted = kept.lost.get();
-            assert!(counted >= 20 * READ_COUNTS_BYTES, "{counted}");
+            assert!(kept.reads.get() >= 20, "{}", kept.reads.get());
             assert!(kept.bytes.borrow().len() >= 20, "and nothing of it is lost");
         });
     }

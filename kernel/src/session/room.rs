@@ -28,9 +28,13 @@ async fn wait_for_those_that_end(
 ) -> bool {
     let deadline = Instant::now() + patience;
     let room = || device.ledger.borrow().room(Resource::DeviceBytes) >= bytes;
-    let is_ending = |session: &Rc<Session>| session.live().is_err() && !session.is_gone();
+    let is_ending = |session: &&Rc<Session>| session.live().is_err() && !session.is_gone();
     while !room() && goes_on() && Instant::now() < deadline {
-        if !device.books.sessions().iter().any(is_ending) {
+        let sessions = device.books.sessions();
+        let back = sessions.iter().filter(is_ending).map(|one| one.used().get(Resource::DeviceBytes));
+        // Only where what comes back is enough.
+        let left = device.ledger.borrow().room(Resource::DeviceBytes);
+        if back.fold(left, u64::saturating_add) < bytes {
             break;
         }
         tokio::time::sleep(LOOK).await;

@@ -215,3 +215,25 @@ fn an_image_stays_loaded_until_what_its_graphs_launched_has_passed() {
     state.waiters.clear();
     assert!(remains.has_some());
 }
+
+#[test]
+fn a_graph_one_of_whose_nodes_is_refused_is_in_flight_all_the_same() {
+    let (mut producer, mut consumer) = ring();
+    let (mut state, asked, _remains) = state_that_forms_runs();
+    let broken = || {
+        let Record::Launch { launch, .. } = launch_of(0, BROKEN_ENTRY) else { unreachable!() };
+        NodeWork::Launch(launch)
+    };
+    for record in [
+        node(0, 0, kernel()),
+        node(0, 1, broken()),
+        node(0, 2, filled()),
+        Record::MakeGraph { stream: 0, graph: 0 },
+        Record::LaunchGraph { stream: 1, graph: 0 },
+    ] {
+        producer.push(&record).unwrap();
+    }
+    turn_until_nothing_moves(&mut state, &mut consumer);
+    assert_eq!((refused(&asked), state.streams.in_flight()), (1, 1));
+    assert_eq!(*asked.order.lock(), [CONFINED, FILLED, MARKED]);
+}

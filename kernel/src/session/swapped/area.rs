@@ -47,7 +47,6 @@ impl Session {
         });
         self.done(&asked.await?)?;
         // The executor has let go of the one before.
-        self.incarnation().allow_area(bytes)?;
         self.swap.area.replace(Some(Area { bytes, memory, _charges: [charge, descriptor] }));
         Ok(())
     }
@@ -69,10 +68,7 @@ impl Session {
         let (Ok(_moving), Ok(_change)) = (self.swap.moving.try_lock(), self.change()) else { return };
         let asked = self.ask(Vec::new(), |request| request.init_swap_area().set_session(self.id));
         match asked.await.and_then(|answer| self.done(&answer)) {
-            Ok(()) => {
-                self.swap.forget_area();
-                self.incarnation().allow_area(0).unwrap_or_default();
-            }
+            Ok(()) => self.swap.forget_area(),
             Err(error) => tracing::debug!(session = self.id, %error, "a swap area is kept"),
         }
     }

@@ -54,7 +54,7 @@ impl Graph {
         error(ErrorCode::NotSupported, "no graphs")
     }
 
-    pub(crate) fn change(&self, _stream: Stream, _node: u32, _work: &GraphWork<'_>) -> Result<(), Error> {
+    pub(crate) fn change(&mut self, _stream: Stream, _node: u32, _work: &GraphWork<'_>) -> Result<(), Error> {
         error(ErrorCode::NotSupported, "no graphs")
     }
 

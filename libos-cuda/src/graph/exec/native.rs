@@ -80,7 +80,8 @@ impl Native {
     ) -> Result<Option<Fence>, Status> {
         for at in &self.changed {
             let (step, node) = steps.get(*at).zip(self.nodes.get(*at)).ok_or(Status::UNKNOWN)?;
-            let Some(changed) = with_node(driver, &step.work, |work| self.graph.change(stream, *node, work))
+            let graph = &mut self.graph;
+            let Some(changed) = with_node(driver, &step.work, |work| graph.change(stream, *node, work))
             else {
                 return Ok(None);
             };
