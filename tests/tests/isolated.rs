@@ -748,3 +748,15 @@ fn what_whoever_started_the_kernel_left_open_reaches_no_executor() {
     }
     drop(session);
 }
+
+#[test]
+fn memory_of_a_session_that_ends_is_waited_for_by_the_next() {
+    let kernel = Kernel::with(&["--device-memory", "2GiB"]);
+    for domain in [Domain::Guarded, Domain::Isolated, Domain::Isolated, Domain::Guarded] {
+        let terms = Terms { domain, ..Terms::default() };
+        let session = Session::open(&Options { terms, ..kernel.options("one") }).unwrap();
+        // Nearly all that there is, and nobody looks whether that of the session before is back.
+        let memory = session.allocate(1700 << 20);
+        assert!(memory.is_ok(), "{domain:?}: {:?}", memory.err());
+    }
+}
