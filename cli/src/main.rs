@@ -100,14 +100,10 @@ fn main() -> ExitCode {
         return done.unwrap_or_else(tell);
     }
     let arguments = Arguments::parse();
-    // A kernel and what it starts have no use for what whoever started them left open, and pass it on to nobody.
+    // A kernel and what it starts have no use for what whoever started them left open, and pass it on to nobody. Programs have.
     let starts_alone = matches!(
         arguments.command,
-        Command::Serve(_)
-            | Command::Executor(_)
-            | Command::Compiler(_)
-            | Command::Assembler(_)
-            | Command::Program(_)
+        Command::Serve(_) | Command::Executor(_) | Command::Compiler(_) | Command::Assembler(_)
     );
     if starts_alone && let Err(error) = bulkhead_kernel::close_inherited() {
         return tell(Failure::doing("close what was inherited")(error));

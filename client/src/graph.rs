@@ -52,21 +52,31 @@ pub enum GraphWork<'a> {
 /// The numbers of a session's graphs, and those of graphs that were given up and may still be launched.
 pub(crate) struct Numbers {
     numbers: Indices<()>,
-    retiring: Vec<(u32, Fence)>,
+    retiring: Vec<(Taken, Fence)>,
+    /// What all of them have.
+    nodes: usize,
+    bytes: usize,
+}
+
+/// A graph's number, and what it has of what a session may.
+#[derive(Clone, Copy)]
+struct Taken {
+    number: u32,
+    nodes: u32,
+    bytes: usize,
 }
 
 impl Numbers {
     pub(crate) fn new() -> Self {
-        Self { numbers: Indices::new(GRAPHS), retiring: Vec::new() }
+        Self { numbers: Indices::new(GRAPHS), retiring: Vec::new(), nodes: 0, bytes: 0 }
     }
 }
 
 /// A graph of an isolated session. Addresses and handles in it are looked up when a node is written down, not when it is launched.
 pub struct Graph {
     session: Session,
-    number: u32,
-    nodes: u32,
-    /// The last launch.
+    taken: Taken,
+    /// The last launch, or change.
     last: Option<Fence>,
 }
 
@@ -74,7 +84,7 @@ impl Drop for Graph {
     fn drop(&mut self) {
         let nothing = Fence { stream: Stream::DEFAULT, position: 0 };
         let mut submit = self.session.inner.submit.lock();
-        submit.graphs.retiring.push((self.number, self.last.unwrap_or(nothing)));
+        submit.graphs.retiring.push((self.taken, self.last.unwrap_or(nothing)));
         drop(submit);
         self.session.retire_graphs();
     }
@@ -89,20 +99,22 @@ impl Session {
         self.retire_graphs();
         let limit = || Error::new(ErrorCode::LimitReached, "the session has as many graphs as it may");
         let number = self.inner.submit.lock().graphs.numbers.take(()).ok_or_else(limit)?;
-        Ok(Graph { session: self.clone(), number, nodes: 0, last: None })
+        Ok(Graph { session: self.clone(), taken: Taken { number, nodes: 0, bytes: 0 }, last: None })
     }
 
     /// Destroys graphs that were given up and whose launches have passed.
     fn retire_graphs(&self) {
         let mut submit = self.inner.submit.lock();
         let Submit { producer, graphs, .. } = &mut *submit;
-        let Numbers { numbers, retiring } = graphs;
-        retiring.retain(|(number, last)| {
-            let destroy = Record::DestroyGraph { stream: 0, graph: *number };
+        let Numbers { numbers, retiring, nodes, bytes } = graphs;
+        retiring.retain(|(taken, last)| {
+            let destroy = Record::DestroyGraph { stream: 0, graph: taken.number };
             let retired =
                 self.inner.page.mark(last.stream.0) >= last.position && producer.push(&destroy).is_ok();
             if retired {
-                numbers.free(*number);
+                numbers.free(taken.number);
+                *nodes -= taken.nodes as usize;
+                *bytes -= taken.bytes;
             }
             !retired
         });
@@ -150,13 +162,15 @@ impl Graph {
     /// Adds a node that comes after these, by their numbers, which begin with 0; after the node before it where there are none given.
     ///
     /// # Errors
-    /// `limitReached` beyond 65,536 nodes; where the session is over. What the executor has against the node shows at the
+    /// `limitReached` beyond 65,536 nodes, or 1,048,576 or 128 MiB of parameters and dependencies of all graphs of the session; where
+    /// the session is over. What the executor has against the node shows at the
     /// next [`Session::wait`].
     pub fn add(&mut self, after: Option<&[u32]>, work: &GraphWork<'_>) -> Result<u32, Error> {
-        let (graph, node) = (self.number, self.nodes);
+        let (graph, node) = (self.taken.number, self.taken.nodes);
         if node >= GRAPH_NODES {
             return Err(Error::new(ErrorCode::LimitReached, "a graph has 65,536 nodes at most"));
         }
+        self.take(after, work)?;
         if let Some(after) = after {
             let none: &[u32] = &[];
             let parts = after.chunks(AFTER_MAX).chain(after.is_empty().then_some(none));
@@ -169,8 +183,25 @@ impl Graph {
         }
         let is_early = matches!(work, GraphWork::Launch { early: true, .. });
         self.session.push_node(0, NodePlace { graph, node, is_early, is_change: false }, work)?;
-        self.nodes += 1;
         Ok(node)
+    }
+
+    /// Counts one more node, where the session may have it: the executor would refuse it when nobody waits for the answer.
+    fn take(&mut self, after: Option<&[u32]>, work: &GraphWork<'_>) -> Result<(), Error> {
+        let parameters = if let GraphWork::Launch { bytes, .. } = work { *bytes } else { 0 };
+        let more = parameters + after.map_or(0, size_of_val);
+        let mut submit = self.session.inner.submit.lock();
+        let Numbers { nodes, bytes, .. } = &mut submit.graphs;
+        if *nodes >= limits::GRAPHS_NODES_MAX || *bytes + more > limits::GRAPHS_BYTES_MAX / 2 {
+            return Err(Error::new(
+                ErrorCode::LimitReached,
+                "the session's graphs have as many nodes as they may",
+            ));
+        }
+        (*nodes, *bytes) = (*nodes + 1, *bytes + more);
+        self.taken.nodes += 1;
+        self.taken.bytes += more;
+        Ok(())
     }
 
     /// It has all its nodes.
@@ -178,7 +209,7 @@ impl Graph {
     /// # Errors
     /// Where the session is over.
     pub fn finish(&mut self) -> Result<(), Error> {
-        self.session.push(&Record::MakeGraph { stream: 0, graph: self.number }).map(drop)
+        self.session.push(&Record::MakeGraph { stream: 0, graph: self.taken.number }).map(drop)
     }
 
     /// Has a node do other work of the same kind from the next launch on. The stream has to be that of the next launch, and to come
@@ -187,10 +218,10 @@ impl Graph {
     /// # Errors
     /// Where there is no such node, or the session is over.
     pub fn change(&mut self, stream: Stream, node: u32, work: &GraphWork<'_>) -> Result<(), Error> {
-        if node >= self.nodes {
+        if node >= self.taken.nodes {
             return Err(Error::new(ErrorCode::InvalidArgument, "no such node"));
         }
-        let place = NodePlace { graph: self.number, node, is_early: false, is_change: true };
+        let place = NodePlace { graph: self.taken.number, node, is_early: false, is_change: true };
         // Its number is nobody else's before the change has passed.
         self.last = Some(self.session.push_node(stream.0, place, work)?);
         Ok(())
@@ -202,7 +233,7 @@ impl Graph {
     /// Where the session is over. What the device has against it shows at the next [`Session::wait`].
     pub fn launch(&mut self, stream: Stream) -> Result<Fence, Error> {
         self.session.inner.watch.launching();
-        let fence = self.session.push(&Record::LaunchGraph { stream: stream.0, graph: self.number })?;
+        let fence = self.session.push(&Record::LaunchGraph { stream: stream.0, graph: self.taken.number })?;
         self.last = Some(fence);
         Ok(fence)
     }

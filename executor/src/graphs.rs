@@ -14,7 +14,10 @@ use std::{collections::HashMap, sync::Arc};
 
 use bulkhead_gpu::{Error, FillPattern, Gpu, GraphId, Launch, Node, StreamId, Work};
 use bulkhead_ring::{AFTER_MAX, Blocks, NodePlace, NodeWork, Pattern, layout::GRAPH_NODES};
-use bulkhead_schema::ErrorCode;
+use bulkhead_schema::{
+    ErrorCode,
+    limits::{GRAPHS_BYTES_MAX as BYTES_MAX, GRAPHS_NODES_MAX as NODES_MAX},
+};
 
 use crate::{
     bindings::{Object, Use},
@@ -23,11 +26,6 @@ use crate::{
     reaper::Image,
     session::State,
 };
-
-/// Nodes of all graphs of a session.
-const NODES_MAX: usize = 1 << 20;
-/// Bytes of their parameters and dependencies.
-const BYTES_MAX: usize = 256 << 20;
 
 /// A request that was done, or why it was not; the outer error is the loss of the device.
 type Done = Result<Result<(), ErrorCode>, Error>;
@@ -52,6 +50,8 @@ struct Graph {
     /// Of an entry of it.
     name: Option<Arc<str>>,
     form: Form,
+    /// A part of it was refused: it is never made, and never launched in part.
+    is_spoilt: bool,
 }
 
 #[derive(Default)]
@@ -132,14 +132,16 @@ fn bytes_of(work: &Work) -> usize {
 
 /// Adds a node to a graph, or has one do other work.
 pub(crate) fn node(state: &mut State, place: NodePlace, work: &NodeWork, parameters: &[u64]) -> Done {
-    let (work, entry) = match find(state, work, parameters) {
+    let found = find(state, work, parameters);
+    let graphs = &mut state.graphs;
+    if !place.is_change {
+        let added = found.and_then(|(work, entry)| graphs.add(place, work, entry));
+        return Ok(graphs.spoil(place.graph, added));
+    }
+    let (work, entry) = match found {
         Ok(found) => found,
         Err(code) => return Ok(Err(code)),
     };
-    let graphs = &mut state.graphs;
-    if !place.is_change {
-        return Ok(graphs.add(place, work, entry));
-    }
     let Some(graph) = graphs.graphs.get_mut(&place.graph) else { return Ok(Err(ErrorCode::InvalidHandle)) };
     let at = place.node as usize;
     if at >= graph.count || matches!(graph.form, Form::Growing) {
@@ -208,8 +210,22 @@ impl Graphs {
         Ok(())
     }
 
+    /// Notes whether a part of a graph that is not made yet was refused.
+    fn spoil(&mut self, graph: u32, added: Result<(), ErrorCode>) -> Result<(), ErrorCode> {
+        if added.is_err() {
+            let graph = self.graphs.entry(graph).or_default();
+            graph.is_spoilt |= matches!(graph.form, Form::Growing);
+        }
+        added
+    }
+
     /// The next node of a graph comes after these.
     pub(crate) fn after(&mut self, graph: u32, count: u32, nodes: [u32; AFTER_MAX]) -> Result<(), ErrorCode> {
+        let noted = self.note_after(graph, count, nodes);
+        self.spoil(graph, noted)
+    }
+
+    fn note_after(&mut self, graph: u32, count: u32, nodes: [u32; AFTER_MAX]) -> Result<(), ErrorCode> {
         let graph = self.graphs.entry(graph).or_default();
         let nodes = nodes.get(..count as usize).ok_or(ErrorCode::InvalidArgument)?;
         if !matches!(graph.form, Form::Growing) || nodes.iter().any(|node| *node as usize >= graph.count) {
@@ -262,7 +278,7 @@ pub(crate) fn destroy(state: &mut State, graph: u32) -> Done {
 /// A graph has all its nodes.
 pub(crate) fn make(state: &mut State, graph: u32) -> Done {
     let Some(graph) = state.graphs.graphs.get_mut(&graph) else { return Ok(Err(ErrorCode::InvalidHandle)) };
-    if !matches!(graph.form, Form::Growing) {
+    if graph.is_spoilt || !matches!(graph.form, Form::Growing) {
         return Ok(Err(ErrorCode::InvalidArgument));
     }
     graph.before = None;

@@ -3,7 +3,8 @@
 //! A *graph* is a list of nodes and of which waits for which. Programs make one node by node, or by having a stream write
 //! down what it is given (`capture`). Launched is a copy that no longer changes by itself, an *executable graph* (`exec`).
 //!
-//! All of it lies in this process: a launch of a graph is the same calls to the session as its nodes would be one by one.
+//! Graphs lie in this process, and a launch of one is the same calls to the session as its nodes would be one by one; but in isolated
+//! sessions most are graphs of the device's as well, launched by one record (`exec/native.rs`).
 
 mod embedded;
 mod exec;

@@ -21,6 +21,11 @@ pub const HELD_MAX: usize = 8192;
 pub const HELD_PARAMETER_BYTES_MAX: usize = 8 << 20;
 /// Memory of the executor's that these take with their parameters at most, in bytes. Each session is charged it.
 pub const HELD_BYTES_MAX: u64 = 16 << 20;
+/// Nodes of all graphs of a session that its executor keeps.
+pub const GRAPHS_NODES_MAX: usize = 1 << 20;
+/// Bytes of their parameters and dependencies, as long as they are no graphs of the device's. A client that counts them for as long as
+/// it has a graph keeps to half of that.
+pub const GRAPHS_BYTES_MAX: usize = 256 << 20;
 /// Streams of a session.
 pub const STREAMS_MAX: u32 = 64;
 /// Events of a session.

@@ -404,3 +404,14 @@ fn a_program_ends_with_the_run_that_started_it() {
     running.wait().unwrap();
     until("the program has ended", || !lives(program));
 }
+
+#[test]
+fn a_program_has_what_whoever_runs_it_left_open() {
+    let open = ["sh", "-c", "exec 9</etc/passwd; exec \"$@\"", "sh"];
+    let mut program = bulkhead_tests::process::bulkhead_in(
+        &open,
+        &["run", "--backend", "software", "--", "sh", "-c", "cat <&9"],
+    );
+    let done = run(&mut program, PATIENCE);
+    assert!(done.code() == Some(0) && done.stdout.contains("root:"), "{}", done.told());
+}

@@ -760,3 +760,27 @@ fn memory_of_a_session_that_ends_is_waited_for_by_the_next() {
         assert!(memory.is_ok(), "{domain:?}: {:?}", memory.err());
     }
 }
+
+#[test]
+fn graphs_beyond_what_a_session_may_have_are_refused_to_the_client_and_their_room_comes_back() {
+    use bulkhead_client::GraphWork;
+    let kernel = Kernel::start();
+    let session = isolated(&kernel, "graphs");
+    let fill = |graph: &mut bulkhead_client::Graph| {
+        (0..=65_536).map(|_| graph.add(None, &GraphWork::Nothing)).find_map(Result::err).unwrap()
+    };
+    let mut graphs: Vec<_> = (0..16).map(|_| session.create_graph().unwrap()).collect();
+    for graph in &mut graphs {
+        assert_eq!(fill(graph).code, ErrorCode::LimitReached);
+    }
+    let mut one_more = session.create_graph().unwrap();
+    let refused = one_more.add(None, &GraphWork::Nothing).err().unwrap();
+    assert_eq!(refused.code, ErrorCode::LimitReached, "{refused}");
+    // Nothing of that reached the executor, which would have told it when somebody waits.
+    session.wait(session.fence(Stream::DEFAULT)).unwrap();
+    graphs.clear();
+    one_more.add(None, &GraphWork::Nothing).unwrap();
+    one_more.finish().unwrap();
+    let fence = one_more.launch(Stream::DEFAULT).unwrap();
+    session.wait(fence).unwrap();
+}

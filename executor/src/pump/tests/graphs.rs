@@ -163,19 +163,23 @@ fn what_makes_no_graph_is_refused_and_ends_nothing() {
     }
     turn_until_nothing_moves(&mut state, &mut consumer);
     assert_eq!(refused(&asked), refusals.len() as u64);
-    // One that is not finished is not launched, one that is grows no more, and a node keeps its kind.
+    // A part of that graph was refused, so the rest of it is never launched.
     producer.push(&node(0, 0, kernel())).unwrap();
-    producer.push(&Record::LaunchGraph { stream: 1, graph: 0 }).unwrap();
     producer.push(&Record::MakeGraph { stream: 0, graph: 0 }).unwrap();
-    producer.push(&node(0, 1, kernel())).unwrap();
-    producer.push(&after(0, 1, 0)).unwrap();
-    producer.push(&change(1, 0, 0, filled())).unwrap();
-    producer.push(&change(1, 0, 1, kernel())).unwrap();
+    producer.push(&Record::LaunchGraph { stream: 1, graph: 0 }).unwrap();
+    // One that is not finished is not launched, one that is grows no more, and a node keeps its kind.
+    producer.push(&node(2, 0, kernel())).unwrap();
+    producer.push(&Record::LaunchGraph { stream: 1, graph: 2 }).unwrap();
+    producer.push(&Record::MakeGraph { stream: 0, graph: 2 }).unwrap();
+    producer.push(&node(2, 1, kernel())).unwrap();
+    producer.push(&after(2, 1, 0)).unwrap();
+    producer.push(&change(1, 2, 0, filled())).unwrap();
+    producer.push(&change(1, 2, 1, kernel())).unwrap();
     turn_until_nothing_moves(&mut state, &mut consumer);
-    assert_eq!(refused(&asked), refusals.len() as u64 + 5);
+    assert_eq!(refused(&asked), refusals.len() as u64 + 7);
     assert!(asked.launched.lock().is_empty());
     // Whatever was refused held up nobody.
-    let last = producer.push(&Record::LaunchGraph { stream: 1, graph: 0 }).unwrap();
+    let last = producer.push(&Record::LaunchGraph { stream: 1, graph: 2 }).unwrap();
     turn_until_nothing_moves(&mut state, &mut consumer);
     assert_eq!(asked.launched.lock().len(), 1);
     state.streams.page().set_mark(1, last);
