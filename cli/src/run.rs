@@ -47,6 +47,8 @@ const GATES: &str = "BULKHEAD_GATES";
 /// Where it writes which calls failed, for `--sanitize`.
 const CALLS: &str = "BULKHEAD_CALLS";
 
+/// Has the library OS tell how often it asked the kernel.
+const COUNT_CALLS: &str = "BULKHEAD_COUNT_CALLS";
 const DOMAIN: &str = "BULKHEAD_DOMAIN";
 
 /// What keeps a session apart from others.
@@ -118,6 +120,10 @@ pub(crate) struct Arguments {
         conflicts_with_all = ["socket", "check", "gates", "module", "profile", "trace"],
     )]
     sanitize: Option<Vec<sanitize::Tool>>,
+    /// Tell at the end of each process of the program how often it asked the kernel for something, and for what. Launches, copies
+    /// and waits go past the kernel: a program that only works on asks for nothing.
+    #[arg(long)]
+    count_calls: bool,
     /// Print what --check found, or --sanitize, or --profile, as one JSON object on standard output, after all that the program printed
     /// (or in --profile's file).
     #[arg(long)]
@@ -218,6 +224,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
     if let Some(profile) = &profile {
         command.env(PROFILE, profile.images());
+    }
+    if arguments.count_calls {
+        command.env(COUNT_CALLS, "1");
     }
     if let Some(sanitize) = &sanitize {
         command.env(PROFILE, sanitize.images()).env(SANITIZE, sanitize.socket());

@@ -24,6 +24,8 @@ use slab::Slab;
 use tokio::sync::mpsc as tasks;
 use tokio_util::compat::{TokioAsyncReadCompatExt as _, TokioAsyncWriteCompatExt as _};
 
+use crate::counted;
+
 /// Where the kernel listens unless told otherwise: `$BULKHEAD_SOCKET`, else `kernel.sock` in
 /// `$XDG_RUNTIME_DIR/bulkhead`, else in `/tmp/bulkhead-UID`.
 #[must_use]
@@ -377,6 +379,7 @@ impl Remote {
         F: Future<Output = Result<T, Error>> + 'static,
         C: FnOnce(Rc<Context>) -> F + Send + 'static,
     {
+        counted::count(&call);
         let gone = || Error::new(ErrorCode::SessionLost, "the connection to the kernel is gone");
         let (sender, receiver) = mpsc::sync_channel(1);
         let task: Task = Box::new(move |context| {

@@ -26,6 +26,7 @@ use crate::order::Streams;
 use crate::pool::Pools;
 use crate::query::Limits;
 use crate::registry::{Permanent, Table};
+use crate::remote_calls;
 use crate::report;
 use crate::status::{Answer, Status, describe};
 use crate::terms;
@@ -106,6 +107,7 @@ impl Driver {
         if terms.domain == Domain::Isolated {
             crate::abi::at_exit(crate::printf::native::at_exit);
         }
+        remote_calls::begin();
         if crate::profile::runs() {
             crate::abi::at_exit(crate::profile::at_exit);
         }

@@ -40,6 +40,8 @@ pub(crate) struct Function {
     pub(crate) has_gaps: bool,
     /// Dynamic shared memory that a launch may ask for.
     pub(crate) dynamic_shared_max: AtomicU32,
+    /// The most that the driver was told of: programs set it before each launch, and it is not taken back there.
+    dynamic_shared_told: AtomicU32,
     /// False once its image is unloaded.
     live: AtomicBool,
     /// Its library, or 0.
@@ -49,6 +51,8 @@ pub(crate) struct Function {
     carveout: AtomicI32,
     /// Attributes of clusters that were set.
     set_ones: Mutex<HashMap<u32, i32>>,
+    /// What the driver said of clusters, by the words of the question.
+    pub(crate) clusters: Mutex<HashMap<Vec<u64>, i32>>,
     /// The image that it is of, until that is unloaded.
     image: Mutex<Option<Image>>,
 }
@@ -76,6 +80,7 @@ impl Function {
             return Err(Status::INVALID_IMAGE);
         }
         // The address of the image's variables comes last, and is ours to write.
+        let dynamic_shared = limits.shared_bytes.saturating_sub(entry.shared_bytes);
         let own_bytes = if entry.data.is_some() { end } else { entry.parameter_bytes };
         Ok(Function {
             name: CString::new(entry.name.as_str()).map_err(|_| Status::INVALID_IMAGE)?,
@@ -84,12 +89,14 @@ impl Function {
             parameter_bytes: entry.parameter_bytes,
             has_gaps: written != entry.parameter_bytes,
             own_bytes,
-            dynamic_shared_max: AtomicU32::new(limits.shared_bytes.saturating_sub(entry.shared_bytes)),
+            dynamic_shared_max: AtomicU32::new(dynamic_shared),
+            dynamic_shared_told: AtomicU32::new(dynamic_shared),
             live: AtomicBool::new(true),
             library,
             module: AtomicU64::new(0),
             carveout: AtomicI32::new(-1),
             set_ones: Mutex::default(),
+            clusters: Mutex::default(),
             image: Mutex::new(Some(image.clone())),
             entry: entry.clone(),
         })
@@ -130,8 +137,11 @@ impl Function {
                 }
                 let image = self.image.lock();
                 let image = image.as_ref().ok_or(Status::INVALID_HANDLE)?;
-                let allowed = driver.session.allow_dynamic_shared(image, &self.entry, bytes);
-                allowed.map_err(|error| Status::of(&error))?;
+                if bytes > self.dynamic_shared_told.load(Ordering::Relaxed) {
+                    let allowed = driver.session.allow_dynamic_shared(image, &self.entry, bytes);
+                    allowed.map_err(|error| Status::of(&error))?;
+                    self.dynamic_shared_told.store(bytes, Ordering::Relaxed);
+                }
                 self.dynamic_shared_max.store(bytes, Ordering::Relaxed);
                 Ok(())
             }
@@ -142,9 +152,13 @@ impl Function {
             10..=15 if driver.domain == Domain::Isolated => {
                 let image = self.image.lock();
                 let image = image.as_ref().ok_or(Status::INVALID_HANDLE)?;
+                if self.set_ones.lock().get(&attribute) == Some(&value) {
+                    return Ok(());
+                }
                 let set = driver.session.set_attribute(image, &self.entry, attribute, value);
                 set.map_err(|error| Status::of(&error))?;
                 self.set_ones.lock().insert(attribute, value);
+                self.clusters.lock().clear();
                 Ok(())
             }
             10..=15 => Err(Status::NOT_SUPPORTED),

@@ -1,6 +1,7 @@
 //! What the driver of an isolated session answers: clusters of blocks, and tensor maps. Guarded code has neither.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 
@@ -14,6 +15,9 @@ use crate::status::{Answer, Status};
 
 /// Answers that are kept: programs ask the same again for each launch.
 const KEPT_MAX: usize = 4096;
+
+/// The same of one function's clusters.
+const CLUSTERS_KEPT_MAX: usize = 64;
 
 /// A tensor map: what it holds is the driver's.
 type TensorMap = [u64; 16];
@@ -43,10 +47,23 @@ fn clusters(call: &str, question: Question, to: &Out<i32>, function: u64, config
     }
     let shape = config.grid.iter().chain(&config.block).chain([&config.shared_bytes]);
     let words: Vec<u64> = shape.chain(&sides).chain([&together]).map(|word| u64::from(*word)).collect();
+    let dynamic_shared = function.dynamic_shared_max.load(Ordering::Relaxed);
+    let kind = matches!(question, Question::ActiveClusters);
+    let asked: Vec<u64> = words.iter().copied().chain([dynamic_shared.into(), kind.into()]).collect();
+    if let Some(count) = function.clusters.lock().get(&asked) {
+        to.set(*count);
+        return Ok(());
+    }
     let answered = driver.session.ask_driver(question, Some(&function.entry), &words);
     let answered = answered.map_err(|error| Status::of(&error))?;
     let count = answered.first().and_then(|count| i32::try_from(*count).ok());
-    to.set(count.ok_or(Status::UNKNOWN)?);
+    let count = count.ok_or(Status::UNKNOWN)?;
+    to.set(count);
+    let mut kept = function.clusters.lock();
+    if kept.len() >= CLUSTERS_KEPT_MAX {
+        kept.clear();
+    }
+    kept.insert(asked, count);
     Ok(())
 }
 

@@ -61,6 +61,7 @@ mod profile;
 mod query;
 mod register;
 mod registry;
+mod remote_calls;
 mod report;
 mod reported;
 mod sanitize;

@@ -24,16 +24,61 @@ const HEADERS_MAX: usize = 1 << 16;
 const SECTIONS_MAX: u16 = 4096;
 const NAMES_BYTES_MAX: u64 = 1 << 20;
 
-/// A loaded file that has machine code without PTX, if there is one.
-pub(crate) fn found() -> Option<PathBuf> {
-    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-    let files: BTreeSet<&str> =
-        maps.lines().filter_map(|line| line.split_once(" /").map(|(_, path)| path)).collect();
-    let files = files.into_iter().map(|path| PathBuf::from(format!("/{path}")));
-    files.into_iter().find(|path| has_machine_code_only(path) == Some(true))
+/// What is to be said of the kernels of a program.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// This loaded file has machine code without PTX.
+    MachineCode(PathBuf),
+    /// None is loaded, and this interpreter brings what its program makes: numba links machine code at run time.
+    Later(PathBuf),
+    /// PTX, or nothing that is known of.
+    Ptx,
 }
 
-fn has_machine_code_only(path: &Path) -> Option<bool> {
+/// What the files that are loaded say.
+pub(crate) fn found() -> Found {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let files: BTreeSet<&str> =
+        maps.lines().filter_map(|line| line.split_once(" /").map(|(_, path)| path)).collect();
+    judge(files.into_iter().map(|path| PathBuf::from(format!("/{path}"))))
+}
+
+fn judge(files: impl Iterator<Item = PathBuf>) -> Found {
+    let (mut has_ptx, mut interpreter) = (false, None);
+    for file in files {
+        match kernels(&file) {
+            Some(Kernels::MachineCodeAlone) => return Found::MachineCode(file),
+            Some(Kernels::WithPtx) => has_ptx = true,
+            Some(Kernels::None) | None => {}
+        }
+        if is_python(&file) {
+            interpreter = Some(file);
+        }
+    }
+    match interpreter {
+        Some(file) if !has_ptx => Found::Later(file),
+        _ => Found::Ptx,
+    }
+}
+
+/// Whether a file is Python's interpreter, as a program or as a library.
+fn is_python(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    ["python", "libpython", "pypy", "libpypy"].iter().any(|start| {
+        let version = name.strip_prefix(start).map(|rest| rest.trim_end_matches(".so.1.0"));
+        version.is_some_and(|rest| rest.chars().all(|c| c.is_ascii_digit() || ".-_cdo".contains(c)))
+    })
+}
+
+/// The kernels of a file that has a section for them.
+#[derive(Debug, PartialEq, Eq)]
+enum Kernels {
+    None,
+    WithPtx,
+    MachineCodeAlone,
+}
+
+fn kernels(path: &Path) -> Option<Kernels> {
     // Nothing but files is read: opening a device may do something.
     if !path.metadata().ok()?.is_file() {
         return None;
@@ -43,11 +88,19 @@ fn has_machine_code_only(path: &Path) -> Option<bool> {
     if let Some(units) = section(&file, SECTION_OF_UNITS)
         && containers(&file, units, |first, next| kinds(&file, first, next).0)
     {
-        return Some(false);
+        return Some(Kernels::WithPtx);
     }
-    Some(containers(&file, section_of_all, |first, next| {
-        kinds(&file, first, next) == (false, true) && has_kernels(&file, first, next)
-    }))
+    let mut has_ptx = false;
+    let is_alone = containers(&file, section_of_all, |first, next| {
+        let kinds = kinds(&file, first, next);
+        has_ptx |= kinds.0;
+        kinds == (false, true) && has_kernels(&file, first, next)
+    });
+    Some(match (is_alone, has_ptx) {
+        (true, _) => Kernels::MachineCodeAlone,
+        (false, true) => Kernels::WithPtx,
+        (false, false) => Kernels::None,
+    })
 }
 
 fn word<const N: usize>(file: &File, at: u64) -> Option<[u8; N]> {
@@ -96,7 +149,7 @@ fn section(file: &File, wanted: &[u8]) -> Option<(u64, u64)> {
 }
 
 /// Whether one of the containers there is such a one, by where its entries begin and it ends.
-fn containers(file: &File, (mut at, end): (u64, u64), is_one: impl Fn(u64, u64) -> bool) -> bool {
+fn containers(file: &File, (mut at, end): (u64, u64), mut is_one: impl FnMut(u64, u64) -> bool) -> bool {
     for _ in 0..HEADERS_MAX {
         let Some(header) = word::<16>(file, at).filter(|_| at < end) else { return false };
         let (magic, header_bytes, content) = (u32_at(&header, 0), u16_at(&header, 6), u64_at(&header, 8));
@@ -230,18 +283,40 @@ mod tests {
     fn a_container_with_machine_code_alone_is_found_behind_others() {
         let both = container(&[entry(PTX, 24), entry(MACHINE_CODE, 40)]);
         let alone = container(&[entry(MACHINE_CODE, 40), entry(MACHINE_CODE, 8)]);
-        let only = |content: &[u8]| has_machine_code_only(&elf(SECTION, content).0);
-        assert_eq!(only(&both), Some(false));
-        assert_eq!(only(&alone), Some(true));
-        assert_eq!(only(&[both.clone(), vec![0; 24], alone.clone()].concat()), Some(true));
-        assert_eq!(only(&[both.clone(), both.clone()].concat()), Some(false));
+        let (alone_there, with_ptx) = (Some(Kernels::MachineCodeAlone), Some(Kernels::WithPtx));
+        let of = |content: &[u8]| kernels(&elf(SECTION, content).0);
+        assert_eq!(of(&both), with_ptx);
+        assert_eq!(of(&alone), alone_there);
+        assert_eq!(of(&[both.clone(), vec![0; 24], alone.clone()].concat()), alone_there);
+        assert_eq!(of(&[both.clone(), both.clone()].concat()), with_ptx);
         // nvcc's linker leaves one without kernels in every program.
         let stub = container(&[entry(MACHINE_CODE, 24)]);
-        assert_eq!(only(&[stub.clone(), both].concat()), Some(false));
-        assert_eq!(only(&[stub, alone.clone()].concat()), Some(true));
-        assert_eq!(has_machine_code_only(&elf(b".rodata", &alone).0), None);
+        assert_eq!(of(&stub), Some(Kernels::None));
+        assert_eq!(of(&[stub.clone(), both].concat()), with_ptx);
+        assert_eq!(of(&[stub, alone.clone()].concat()), alone_there);
+        assert_eq!(kernels(&elf(b".rodata", &alone).0), None);
         // A file of units alone has no section that is looked for.
-        assert_eq!(has_machine_code_only(&elf(SECTION_OF_UNITS, &alone).0), None);
+        assert_eq!(kernels(&elf(SECTION_OF_UNITS, &alone).0), None);
+    }
+
+    #[test]
+    fn python_without_kernels_brings_them_later() {
+        let both = elf(SECTION, &container(&[entry(PTX, 24), entry(MACHINE_CODE, 40)]));
+        let alone = elf(SECTION, &container(&[entry(MACHINE_CODE, 40)]));
+        let stub = elf(SECTION, &container(&[entry(MACHINE_CODE, 24)]));
+        let python = PathBuf::from("/usr/bin/python3.12");
+        let judged = |files: &[&Path]| judge(files.iter().map(|path| path.to_path_buf()));
+        assert_eq!(judged(&[&python, &stub.0]), Found::Later(python.clone()));
+        assert_eq!(judged(&[&python, &both.0]), Found::Ptx);
+        assert_eq!(judged(&[&both.0, &alone.0, &python]), Found::MachineCode(alone.0.clone()));
+        assert_eq!(judged(&[&stub.0]), Found::Ptx);
+        assert_eq!(judged(&[]), Found::Ptx);
+        for name in ["python", "python3", "python3.11d", "libpython3.11.so.1.0", "pypy3"] {
+            assert!(is_python(Path::new(name)), "{name}");
+        }
+        for name in ["python-config.sh", "libpythonic.so", "pythonize", "py", "lib"] {
+            assert!(!is_python(Path::new(name)), "{name}");
+        }
     }
 
     #[test]
@@ -249,14 +324,14 @@ mod tests {
         let whole = std::fs::read(&elf(SECTION, &container(&[entry(MACHINE_CODE, 40)])).0).unwrap();
         for length in 0..whole.len() {
             let cut = tempfile::Scratch::new(&whole[..length]);
-            has_machine_code_only(&cut.0);
+            kernels(&cut.0);
         }
         // Whatever a header says of sizes, reading ends.
         for at in 0..whole.len() {
             let mut bent = whole.clone();
             bent[at] = 0xff;
-            has_machine_code_only(&tempfile::Scratch::new(&bent).0);
+            kernels(&tempfile::Scratch::new(&bent).0);
         }
-        assert_eq!(has_machine_code_only(Path::new("/dev/null")), None);
+        assert_eq!(kernels(Path::new("/dev/null")), None);
     }
 }

@@ -3,8 +3,9 @@
 use bulkhead_schema::limits_told;
 
 use crate::device::{Domain, Terms};
+use crate::machine::{self, Found};
+use crate::report;
 use crate::status::Status;
-use crate::{machine, report};
 
 /// `COLUMN=AMOUNT,...`: columns of the kernel's ledger, and the most of each.
 const VARIABLE: &str = "BULKHEAD_LIMITS";
@@ -32,12 +33,20 @@ fn domain() -> Result<Domain, Status> {
         Some("" | "guarded") => Ok(Domain::Guarded),
         Some("isolated") => Ok(Domain::Isolated),
         Some("auto") => Ok(match machine::found() {
-            Some(library) => {
+            Found::MachineCode(library) => {
                 let library = library.display();
                 report::once(&format!("an isolated session: {library} has machine code without PTX"));
                 Domain::Isolated
             }
-            None => Domain::Guarded,
+            Found::Later(interpreter) => {
+                let interpreter = interpreter.display();
+                report::once(&format!(
+                    "an isolated session: no library that {interpreter} has loaded has kernels, and those that it makes may be \
+                     machine code; `bulkhead run --domain guarded` where all are PTX",
+                ));
+                Domain::Isolated
+            }
+            Found::Ptx => Domain::Guarded,
         }),
         _ => {
             report::once(&format!("{DOMAIN}: {told:?} is none of `auto`, `guarded` and `isolated`"));
