@@ -29,6 +29,8 @@ const BATCH_OF_RUNS: u32 = 128;
 const SPIN: Duration = Duration::from_micros(50);
 /// Turns of the spin loop between two looks at the clock.
 const SPIN_TURNS: u32 = 200;
+/// The same where a mark is to be written once another has passed.
+const SPIN_TURNS_MARKING: u32 = 8;
 /// Longest sleep with nothing to wait for.
 const SLEEP: Duration = Duration::from_millis(500);
 /// Longest sleep while somebody waits for the device.
@@ -187,12 +189,14 @@ fn pump(session: &Session, consumer: &mut Consumer) -> Result<(), End> {
                 }
             }
             Turn::Idle => {
+                let turns = if state.streams.has_unmarked() { SPIN_TURNS_MARKING } else { SPIN_TURNS };
                 drop(state);
                 let since = *idle_since.get_or_insert_with(Instant::now);
-                if consumer.spin(SPIN_TURNS) {
+                if consumer.spin(turns) {
                     continue;
                 }
                 if since.elapsed() > SPIN {
+                    session.state.lock().streams.mark_all()?;
                     consumer.park_since(bell, if waiting { NAP } else { SLEEP });
                     if !waiting {
                         idle_since = None;
@@ -240,7 +244,7 @@ fn turn(state: &mut State, consumer: &mut Consumer, parameters: &mut Vec<u64>) -
             return Ok(if worked { Turn::Worked } else { Turn::Full });
         }
         let Some(record) = consumer.take().map_err(End::Protocol)? else {
-            state.streams.mark_all()?;
+            state.streams.mark_due()?;
             return Ok(if worked { Turn::Worked } else { Turn::Idle });
         };
         // The position that the client got when it pushed the record.

@@ -28,6 +28,9 @@ const UNLOOKED_DEEP: u64 = 2 * UNLOOKED_PER_MARK;
 /// A stream gets a mark at least once in this many records.
 const RECORDS_PER_MARK: u32 = 128;
 
+/// Records of a stream that wait for its mark before they get one of their own.
+const RECORDS_BEHIND_A_MARK: u32 = 32;
+
 /// A record held back until another stream has passed a position, or until there is room for it or for more of it.
 pub(crate) struct Held {
     pub(crate) position: u64,
@@ -406,6 +409,36 @@ impl Streams {
             self.mark(self.unmarked.trailing_zeros())?;
         }
         Ok(())
+    }
+
+    /// Marks streams whose work nobody would see pass otherwise. The device takes a microsecond or two for a mark between two
+    /// kernels, so a stream that has one to come waits with the next until that has passed, or many records are behind it. Not where
+    /// something waits for marks: streams that are held, and whoever takes the time of kernels. Whoever is about to sleep
+    /// [marks all](Self::mark_all).
+    pub(crate) fn mark_due(&mut self) -> Result<(), Error> {
+        if !self.alone || self.timed || self.held > 0 {
+            return self.mark_all();
+        }
+        self.end_run()?;
+        let mut left = self.unmarked;
+        while left != 0 {
+            let index = left.trailing_zeros();
+            left &= left - 1;
+            let can_wait = |stream: &Stream| {
+                let last = stream.marks.back();
+                let is_to_come = last.is_some_and(|asked| asked.position > self.page.mark(index));
+                is_to_come && stream.unmarked < RECORDS_BEHIND_A_MARK
+            };
+            if !self.get(index).is_some_and(can_wait) {
+                self.mark(index)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a stream has work without a mark.
+    pub(crate) fn has_unmarked(&self) -> bool {
+        self.unmarked != 0
     }
 
     /// Counts what has passed since the last look, and returns what has not.

@@ -71,8 +71,6 @@ int main(int argc, char **argv) {
         CHECK(cudaGraphLaunch(executable, one));
         CHECK(cudaMemcpyAsync(pageable.data(), data, n * sizeof(float), cudaMemcpyDeviceToHost, one));
         CHECK(cudaStreamSynchronize(one));
-        size_t free, total;
-        CHECK(cudaMemGetInfo(&free, &total));
         cudaPointerAttributes where;
         CHECK(cudaPointerGetAttributes(&where, data));
         if (cudaStreamQuery(two) != cudaSuccess || where.type != cudaMemoryTypeDevice) Program::fail("step %d", step);

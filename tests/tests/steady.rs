@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use bulkhead_tests::{kernel::Kernel, process, programs::program};
+use bulkhead_tests::{kernel::Kernel, place::program, process};
 
 /// The remote calls of a run of so many steps, by name.
 fn calls(kernel: &Kernel, domain: &str, steps: u32) -> BTreeMap<String, u64> {
