@@ -77,6 +77,9 @@ pub(crate) fn keep_out() -> Result<(), Failure> {
 }
 
 /// Lowers a limit of this process, for good.
+/// What an isolated executor may have of the system's descriptors: far more than NVIDIA's driver and its session need.
+const ISOLATED_DESCRIPTORS: u64 = 16 << 10;
+
 fn limit(resource: Resource, value: u64) -> Result<(), Failure> {
     let most = rustix::process::getrlimit(resource).maximum.map_or(value, |most| most.min(value));
     let limit = Rlimit { current: Some(most), maximum: Some(most) };
@@ -116,6 +119,7 @@ pub(crate) fn executor(
     keep_out()?;
     if arguments.isolated {
         limit(Resource::Core, 0)?;
+        limit(Resource::Nofile, ISOLATED_DESCRIPTORS)?;
         limit(Resource::Data, arguments.memory_max.unwrap_or(u64::MAX))?;
         if let Some(threads) = arguments.threads_max {
             limit(Resource::Nproc, threads)?;

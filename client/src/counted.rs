@@ -19,7 +19,12 @@ pub fn count_remote_calls() {
 /// The remote calls since [`count_remote_calls`], by the functions of this crate that made them.
 #[must_use]
 pub fn remote_calls() -> Vec<(&'static str, u64)> {
-    COUNTS.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|(name, count)| (*name, *count)).collect()
+    COUNTS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .iter()
+        .map(|(name, count)| (*name, *count))
+        .collect()
 }
 
 /// Counts a call that a closure makes.

@@ -52,7 +52,7 @@ pub enum GraphWork<'a> {
 /// The numbers of a session's graphs, and those of graphs that were given up and may still be launched.
 pub(crate) struct Numbers {
     numbers: Indices<()>,
-    retiring: Vec<(Taken, Fence)>,
+    retiring: Vec<(Taken, Vec<Fence>)>,
     /// What all of them have.
     nodes: usize,
     bytes: usize,
@@ -76,15 +76,14 @@ impl Numbers {
 pub struct Graph {
     session: Session,
     taken: Taken,
-    /// The last launch, or change.
-    last: Option<Fence>,
+    /// The last launch, or change, of each stream that had one.
+    last: Vec<Fence>,
 }
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        let nothing = Fence { stream: Stream::DEFAULT, position: 0 };
         let mut submit = self.session.inner.submit.lock();
-        submit.graphs.retiring.push((self.taken, self.last.unwrap_or(nothing)));
+        submit.graphs.retiring.push((self.taken, std::mem::take(&mut self.last)));
         drop(submit);
         self.session.retire_graphs();
     }
@@ -99,7 +98,7 @@ impl Session {
         self.retire_graphs();
         let limit = || Error::new(ErrorCode::LimitReached, "the session has as many graphs as it may");
         let number = self.inner.submit.lock().graphs.numbers.take(()).ok_or_else(limit)?;
-        Ok(Graph { session: self.clone(), taken: Taken { number, nodes: 0, bytes: 0 }, last: None })
+        Ok(Graph { session: self.clone(), taken: Taken { number, nodes: 0, bytes: 0 }, last: Vec::new() })
     }
 
     /// Destroys graphs that were given up and whose launches have passed.
@@ -109,8 +108,8 @@ impl Session {
         let Numbers { numbers, retiring, nodes, bytes } = graphs;
         retiring.retain(|(taken, last)| {
             let destroy = Record::DestroyGraph { stream: 0, graph: taken.number };
-            let retired =
-                self.inner.page.mark(last.stream.0) >= last.position && producer.push(&destroy).is_ok();
+            let have_passed = last.iter().all(|fence| self.inner.page.mark(fence.stream.0) >= fence.position);
+            let retired = have_passed && producer.push(&destroy).is_ok();
             if retired {
                 numbers.free(taken.number);
                 *nodes -= taken.nodes as usize;
@@ -223,7 +222,8 @@ impl Graph {
         }
         let place = NodePlace { graph: self.taken.number, node, is_early: false, is_change: true };
         // Its number is nobody else's before the change has passed.
-        self.last = Some(self.session.push_node(stream.0, place, work)?);
+        let changed = self.session.push_node(stream.0, place, work)?;
+        self.note(changed);
         Ok(())
     }
 
@@ -234,7 +234,14 @@ impl Graph {
     pub fn launch(&mut self, stream: Stream) -> Result<Fence, Error> {
         self.session.inner.watch.launching();
         let fence = self.session.push(&Record::LaunchGraph { stream: stream.0, graph: self.taken.number })?;
-        self.last = Some(fence);
+        self.note(fence);
         Ok(fence)
+    }
+
+    fn note(&mut self, fence: Fence) {
+        match self.last.iter_mut().find(|last| last.stream == fence.stream) {
+            Some(last) => *last = fence,
+            None => self.last.push(fence),
+        }
     }
 }

@@ -10,7 +10,11 @@
 //! 3. What graphs take of this process is bounded: [`NODES_MAX`] nodes, and [`BYTES_MAX`] for parameters and dependencies
 //!    of those that are no graph of the device's.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    mem::{Discriminant, discriminant},
+    sync::Arc,
+};
 
 use bulkhead_gpu::{Error, FillPattern, Gpu, GraphId, Launch, Node, StreamId, Work};
 use bulkhead_ring::{AFTER_MAX, Blocks, NodePlace, NodeWork, Pattern, layout::GRAPH_NODES};
@@ -43,6 +47,8 @@ struct Graph {
     /// None once the device has made a graph of them.
     nodes: Vec<Node>,
     count: usize,
+    /// What each node does: a change does not turn it into something else.
+    kinds: Vec<Discriminant<Work>>,
     bytes: usize,
     /// What the next node comes after; the node before it where nothing was said.
     before: Option<Vec<u32>>,
@@ -144,7 +150,7 @@ pub(crate) fn node(state: &mut State, place: NodePlace, work: &NodeWork, paramet
     };
     let Some(graph) = graphs.graphs.get_mut(&place.graph) else { return Ok(Err(ErrorCode::InvalidHandle)) };
     let at = place.node as usize;
-    if at >= graph.count || matches!(graph.form, Form::Growing) {
+    if graph.kinds.get(at) != Some(&discriminant(&work)) || matches!(graph.form, Form::Growing) {
         return Ok(Err(ErrorCode::InvalidArgument));
     }
     graph.keep(entry);
@@ -157,9 +163,7 @@ pub(crate) fn node(state: &mut State, place: NodePlace, work: &NodeWork, paramet
         Form::Growing | Form::Listed => {
             let Some(node) = graph.nodes.get_mut(at) else { return Ok(Err(ErrorCode::InvalidArgument)) };
             let (old, new) = (bytes_of(&node.work), bytes_of(&work));
-            if std::mem::discriminant(&node.work) != std::mem::discriminant(&work)
-                || graphs.bytes - old + new > BYTES_MAX
-            {
+            if graphs.bytes - old + new > BYTES_MAX {
                 return Ok(Err(ErrorCode::InvalidArgument));
             }
             graphs.bytes = graphs.bytes - old + new;
@@ -202,6 +206,7 @@ impl Graphs {
         self.bytes += bytes;
         graph.bytes += bytes;
         graph.count += 1;
+        graph.kinds.push(discriminant(&work));
         let is_kernel = |work: &Work| matches!(work, Work::Launch { .. });
         let one = if let [one] = before.as_slice() { graph.nodes.get(*one as usize) } else { None };
         let is_early = place.is_early && is_kernel(&work) && one.is_some_and(|one| is_kernel(&one.work));

@@ -10,6 +10,9 @@ use crate::{bindings::Entry, piece::Mapping};
 /// How long a change of pages waits for its session's work at most.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(limits::DRAIN_SECONDS);
 
+/// The same for a cut that somebody else needs, who asks again: the session's other streams wait meanwhile.
+pub(crate) const CUT_PATIENCE: Duration = Duration::from_millis(100);
+
 /// A range of device addresses, as the kernel says it: unchecked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span {

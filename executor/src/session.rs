@@ -233,6 +233,8 @@ fn start(
     streams.urgency = executor.patience.urgency;
     if let Tenancy::One { runs } = executor.tenancy {
         streams.be_alone(runs, executor.patience.kernel.is_some());
+    } else if executor.patience.kernel.is_some() {
+        streams.be_timed();
     }
     streams.create(0, 0, gpu.info()).map_err(device)?;
     let mut state = State::new(Arc::clone(gpu), streams, Arc::clone(&executor.gate));

@@ -214,7 +214,13 @@ impl Streams {
     /// there together where they `may_form_runs`. Where it is `timed`, it is known which streams wait.
     pub(crate) fn be_alone(&mut self, may_form_runs: bool, timed: bool) {
         (self.alone, self.timed) = (true, timed);
-        self.run = may_form_runs.then(Run::new);
+        // A run has one mark for all its kernels.
+        self.run = (may_form_runs && !timed).then(Run::new);
+    }
+
+    /// Its kernels are timed: each record has a mark, so that it is one kernel's time that is taken and not that of many.
+    pub(crate) fn be_timed(&mut self) {
+        self.timed = true;
     }
 
     /// Whether it has.
@@ -358,10 +364,13 @@ impl Streams {
     /// Notes that the record at `position` was submitted to the device.
     pub(crate) fn submitted(&mut self, index: u32, position: u64) -> Result<(), Error> {
         self.in_flight += 1;
+        let timed = self.timed;
         let Some(stream) = self.get_mut(index) else { return Ok(()) };
         stream.submitted = position;
         stream.unmarked += 1;
-        let due = stream.unmarked >= RECORDS_PER_MARK || stream.unmarked_load.unlooked >= UNLOOKED_PER_MARK;
+        let due = timed
+            || stream.unmarked >= RECORDS_PER_MARK
+            || stream.unmarked_load.unlooked >= UNLOOKED_PER_MARK;
         self.unmarked |= 1 << index;
         if due { self.mark(index) } else { Ok(()) }
     }

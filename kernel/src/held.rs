@@ -220,7 +220,7 @@ impl Held {
     /// Closes it without asking what becomes of that.
     pub(crate) fn close(&self) -> Result<(), Error> {
         self.look()?;
-        self.session.revoke_unasked(self.handle)?;
+        self.session.revoke_unasked(self.handle, self.spent.is_some())?;
         self.closed.set(true);
         self.drop_tokens();
         Ok(())
@@ -265,7 +265,7 @@ impl Drop for Held {
         self.drop_tokens();
         if !self.closed.get() && self.session.live().is_ok() {
             // It may have ended with what it was derived from.
-            drop(self.session.revoke_unasked(self.handle));
+            drop(self.session.revoke_unasked(self.handle, self.spent.is_some()));
         }
     }
 }

@@ -10,7 +10,7 @@ use bulkhead_schema::{
 };
 
 use crate::{
-    books::Asked,
+    books::{Asked, Hurry},
     held::Paid,
     principals::{Counted, Party},
     session::Session,
@@ -37,7 +37,12 @@ impl Revocation {
         paid: Paid,
     ) -> Result<Self, Error> {
         let patience = session.limits.seconds(limits::DRAIN_SECONDS);
-        let marked = session.books().revoke(session.owner, handle, extent, patience)?;
+        let marked = session.books().revoke(
+            (session.owner, Hurry::AllBut(session.owner)),
+            handle,
+            extent,
+            patience,
+        )?;
         tracing::debug!(session = session.id, ended = marked.count, "revoked");
         let count = marked.count;
         let asked = session.books().follow(marked);

@@ -7,7 +7,7 @@ use std::{
     os::unix::process::ExitStatusExt,
     path::Path,
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bulkhead_client::{
@@ -199,4 +199,24 @@ fn where_a_kernel_does_not_end_the_executor_does_and_a_standby_goes_on_with_the_
         assert_eq!(error.code, ErrorCode::WorkLost, "{error}");
     }
     assert!(neighbour.words(kept.all()).iter().all(|word| *word == 0xda7a));
+}
+
+#[test]
+fn many_short_kernels_are_not_taken_for_a_long_one() {
+    let kernel = Kernel::with(&["--kernel-seconds", "1"]);
+    for domain in [Domain::Guarded, Domain::Isolated] {
+        let terms = Terms { domain, ..Terms::default() };
+        let tenant = Tenant::over(Session::open(&Options { terms, ..kernel.options("short") }).unwrap());
+        let at = tenant.session.allocate(4096).unwrap();
+        let short = Parameters::new().u32(1_000_000).u64(at.address()).u32(1);
+        let begun = Instant::now();
+        let mut last = tenant.launch("persist", &short);
+        tenant.session.wait(last).unwrap();
+        // Three seconds of them, queued at once.
+        let many = Duration::from_secs(3).as_nanos() / begun.elapsed().as_nanos().max(1);
+        for _ in 0..many.clamp(10, 5000) {
+            last = tenant.launch("persist", &short);
+        }
+        tenant.session.wait(last).unwrap_or_else(|error| panic!("{domain:?}: {error}"));
+    }
 }

@@ -12,7 +12,7 @@ use bulkhead_schema::{Error, ErrorCode};
 use super::{Control, over};
 use crate::{
     device,
-    job::{Change, Old, PATIENCE, Then},
+    job::{CUT_PATIENCE, Change, Old, PATIENCE, Then},
     memory::Leave,
     session::{Asked, Swapped, answer, report},
 };
@@ -71,10 +71,10 @@ impl Control {
             Change::SwapOut { patience, .. } => Some(*patience),
             Change::Map(_)
             | Change::Share { .. }
-            | Change::Split { .. }
             | Change::Adopt { .. }
             | Change::MapHost { .. }
             | Change::SwapIn { .. } => Some(PATIENCE),
+            Change::Split { .. } => Some(CUT_PATIENCE),
         };
         let nanoseconds = |patience: Duration| u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
         let deadline = patience.map(|patience| self.executor.now_ns().saturating_add(nanoseconds(patience)));
@@ -121,17 +121,19 @@ impl Control {
                     self.waits_since.get_or_insert_with(Instant::now);
                     return;
                 }
-                Step::Refuse(Asked { id, .. }) => {
+                Step::Refuse(Asked { id, change }) => {
                     moved = true;
                     drop(state);
-                    let error = Error::new(
-                        ErrorCode::OutOfMemory,
-                        "the session's memory cannot change: its kernels run on",
-                    );
-                    self.answer(
-                        id,
-                        &Err(error.remedy("allocate before launching kernels that run for long")),
-                    );
+                    let error = if let Change::Split { .. } = change {
+                        let message = "the memory cannot be cut: kernels of its owner run on";
+                        Error::new(ErrorCode::TimedOut, message)
+                            .remedy("try again when they have ended, or have whole allocations given")
+                    } else {
+                        let message = "the session's memory cannot change: its kernels run on";
+                        Error::new(ErrorCode::OutOfMemory, message)
+                            .remedy("allocate before launching kernels that run for long")
+                    };
+                    self.answer(id, &Err(error));
                 }
                 Step::Change(Asked { id, change }) => {
                     moved = true;

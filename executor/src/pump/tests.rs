@@ -484,7 +484,7 @@ const BROKEN_ENTRY: Handle = Handle { slot: 3, generation: 1 };
 /// A session whose launches may form runs, and two entries of it: one that no device launches.
 fn state_that_forms_runs() -> (State, Arc<Asked>, [crate::reaper::Remains; 2]) {
     let (mut state, asked) = state_and_launches();
-    state.streams.be_alone(true, true);
+    state.streams.be_alone(true, false);
     let mut bind = |handle: Handle, id| {
         let (reaper, remains) = crate::reaper::Reaper::new();
         let template = Template {
@@ -532,6 +532,41 @@ fn launches_that_wait_in_the_ring_go_as_graphs_no_longer_than_what_the_device_ha
     let order = asked.order.lock();
     assert_eq!(order.iter().filter(|entry| **entry == MARKED).count(), 1);
     assert_eq!(order.last(), Some(&MARKED));
+}
+
+#[test]
+fn a_stream_with_a_mark_to_come_waits_with_the_next() {
+    let descriptor = bulkhead_ring::memory::create().unwrap();
+    let mut producer = Producer::new(Ring::map(descriptor.as_fd()).unwrap());
+    let mut consumer = Consumer::new(Ring::map(descriptor.as_fd()).unwrap());
+    let (mut state, asked, _remains) = state_that_forms_runs();
+    let marks = || asked.order.lock().iter().filter(|entry| **entry == MARKED).count();
+    let mut push = |state: &mut State, stream| {
+        let position = producer.push(&launch(stream)).unwrap();
+        turn_until_nothing_moves(state, &mut consumer);
+        position
+    };
+    let first = push(&mut state, 0);
+    assert_eq!(marks(), 1, "the first has one at once");
+    let second = push(&mut state, 0);
+    push(&mut state, 0);
+    assert_eq!((marks(), asked.launched.lock().len()), (1, 3), "they are launched, and have none");
+    push(&mut state, 1);
+    assert_eq!(marks(), 2, "another stream has its own");
+    // The mark has passed: what came behind it has one now.
+    state.streams.page().set_mark(0, first);
+    state.streams.mark_due().unwrap();
+    assert_eq!(marks(), 3);
+    assert!(!state.streams.passed(0, second));
+    // Not for more than so many.
+    for _ in 0..40 {
+        push(&mut state, 0);
+    }
+    assert_eq!(marks(), 4);
+    // Whoever is about to sleep marks all.
+    assert!(state.streams.has_unmarked());
+    state.streams.mark_all().unwrap();
+    assert_eq!((marks(), state.streams.has_unmarked()), (5, false));
 }
 
 #[test]

@@ -41,6 +41,23 @@ const GIVEN_BACK_AT_ONCE: usize = 256;
 /// How many revocations are looked at before others have a turn.
 const TOLD_AT_ONCE: usize = 256;
 
+/// Who has to let go of what a revocation ends in time, or is ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Hurry {
+    /// All but whoever takes it back.
+    AllBut(Owner),
+    Nobody,
+}
+
+impl Hurry {
+    fn is_for(self, owner: Owner) -> bool {
+        match self {
+            Self::AllBut(initiator) => owner != initiator,
+            Self::Nobody => false,
+        }
+    }
+}
+
 /// What was marked.
 pub(crate) struct Marked {
     pub(crate) id: RevocationId,
@@ -245,7 +262,7 @@ impl Books {
     /// Ends what was derived from a capability, and itself where that is asked for.
     pub(crate) fn revoke(
         &self,
-        owner: Owner,
+        (owner, hurry): (Owner, Hurry),
         handle: Handle,
         extent: Extent,
         patience: std::time::Duration,
@@ -253,21 +270,21 @@ impl Books {
         // What holders of its descendants have let go of by themselves may be in use by their work still: it is waited for
         // that too. What ends with its own descendants is found with those.
         let lingering = self.thing(self.look(owner, handle)?.object)?.lingering(handle);
-        self.mark(owner, patience, lingering, |tree, deadline_ns, ended| {
+        self.mark(hurry, patience, lingering, |tree, deadline_ns, ended| {
             tree.revoke(owner, handle, extent, deadline_ns, |one| ended.push(one))
         })
     }
 
     /// Ends all that an owner holds, and what was derived from that.
     pub(crate) fn revoke_owner(&self, owner: Owner, patience: std::time::Duration) -> Result<Marked, Error> {
-        self.mark(owner, patience, Lingering::default(), |tree, deadline_ns, ended| {
+        self.mark(Hurry::AllBut(owner), patience, Lingering::default(), |tree, deadline_ns, ended| {
             tree.revoke_owner(owner, deadline_ns, |one| ended.push(one))
         })
     }
 
     fn mark(
         &self,
-        initiator: Owner,
+        hurry: Hurry,
         patience: std::time::Duration,
         lingering: Lingering,
         revoke: impl FnOnce(&mut Tree, u64, &mut Vec<Ended>) -> Result<RevocationId, bulkhead_caps::Error>,
@@ -276,7 +293,7 @@ impl Books {
             self.now_ns().saturating_add(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX));
         let mut ended = self.ended.take();
         let begun = revoke(&mut self.tree.borrow_mut(), deadline_ns, &mut ended).map_err(refusal::tree);
-        let marked = begun.map(|id| self.end_all(id, initiator, patience, (&ended, lingering)));
+        let marked = begun.map(|id| self.end_all(id, hurry, patience, (&ended, lingering)));
         ended.clear();
         self.ended.replace(ended);
         marked
@@ -286,7 +303,7 @@ impl Books {
     fn end_all(
         &self,
         id: RevocationId,
-        initiator: Owner,
+        hurry: Hurry,
         patience: std::time::Duration,
         (ended, mut lingering): (&[Ended], Lingering),
     ) -> Marked {
@@ -308,8 +325,8 @@ impl Books {
             };
             session.refund(Resource::Capabilities, run.len() as u64);
             batch.add(id, run);
-            session.has_ended(run.len());
-            if owner != initiator {
+            session.has_ended(run);
+            if hurry.is_for(owner) {
                 batch.set_deadline(deadline);
             }
             if run.iter().any(|one| one.kind == Kind::Program && session.is_opened_by(one.handle)) {
@@ -320,7 +337,7 @@ impl Books {
             }
             session.wake_reaper();
         }
-        for batch in lingering.batches().iter().filter(|batch| batch.owner != initiator) {
+        for batch in lingering.batches().iter().filter(|batch| hurry.is_for(batch.owner)) {
             batch.set_deadline(deadline);
         }
         self.settle();

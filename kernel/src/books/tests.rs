@@ -23,7 +23,8 @@ async fn what_a_module_uses_is_given_back_once_its_work_has_passed() {
     let (owner, handle, object) = made(&books);
     let line = books.open_module_line();
     let (early, late) = (books.uses(line, object).unwrap(), books.uses(line, object).unwrap());
-    let marked = books.revoke(owner, handle, Extent::Whole, Duration::from_secs(1)).unwrap();
+    let marked =
+        books.revoke((owner, Hurry::AllBut(owner)), handle, Extent::Whole, Duration::from_secs(1)).unwrap();
     let moments = || books.moments(marked.id).unwrap();
     assert!(moments().severed && !moments().quiescent, "the module's work may still reach it");
     books.completed(line, early);
@@ -43,7 +44,7 @@ async fn a_module_that_is_gone_uses_nothing() {
     let (owner, handle, object) = made(&books);
     let line = books.open_module_line();
     books.uses(line, object).unwrap();
-    let marked = books.revoke(owner, handle, Extent::Whole, Duration::ZERO).unwrap();
+    let marked = books.revoke((owner, Hurry::AllBut(owner)), handle, Extent::Whole, Duration::ZERO).unwrap();
     tokio::time::sleep(Duration::from_millis(2)).await;
     books.settle();
     assert!(books.moments(marked.id).unwrap().overdue);
@@ -57,7 +58,7 @@ async fn what_is_left_is_told() {
     let books = Books::new();
     let (owner, handle, _) = made(&books);
     assert!(books.leftovers().unwrap().starts_with("1 capabilities, 1 objects"));
-    books.revoke(owner, handle, Extent::Whole, Duration::ZERO).unwrap();
+    books.revoke((owner, Hurry::AllBut(owner)), handle, Extent::Whole, Duration::ZERO).unwrap();
     books.close_owner(owner);
     assert_eq!(books.leftovers(), None);
     books.close_owner(owner);
@@ -136,7 +137,9 @@ async fn who_waits_for_a_revocation_is_woken_when_it_is_further_and_not_for_othe
     let line = books.open_module_line();
     let used = books.uses(line, object).unwrap();
     let revoke = |owner, handle| {
-        let marked = books.revoke(owner, handle, Extent::Whole, Duration::from_secs(1)).unwrap();
+        let marked = books
+            .revoke((owner, Hurry::AllBut(owner)), handle, Extent::Whole, Duration::from_secs(1))
+            .unwrap();
         books.follow(marked)
     };
     let asked = revoke(owner, handle);

@@ -143,6 +143,7 @@ impl Device {
             isolated: Some(Ending::new()),
             mover: Mover::new(),
             unclaimed: Cell::new(0),
+            looking_for_room: Cell::new(0),
         });
         let started = alone.launch().await?;
         let incarnation = Rc::clone(&started.incarnation);

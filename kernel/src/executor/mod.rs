@@ -216,6 +216,8 @@ pub(crate) struct Device {
     pub(crate) mover: Mover,
     /// Memory of the device that is taken by nobody who is known.
     unclaimed: Cell<u64>,
+    /// How many calls look for room that others are about to leave.
+    pub(crate) looking_for_room: Cell<u32>,
 }
 
 impl Device {
@@ -247,6 +249,7 @@ impl Device {
             isolated: None,
             mover: Mover::new(),
             unclaimed: Cell::new(0),
+            looking_for_room: Cell::new(0),
         }
     }
 

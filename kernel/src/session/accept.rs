@@ -4,7 +4,7 @@ use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 
 use bulkhead_caps::{Access, Kind, Need, ObjectId, View};
 use bulkhead_mm::{DeviceAddress, PAGE_BYTES, Range, Resource};
-use bulkhead_schema::{Error, ErrorCode};
+use bulkhead_schema::{Error, ErrorCode, limits};
 use tokio::{
     sync::{OwnedMutexGuard, OwnedRwLockReadGuard, oneshot, watch},
     time::Instant,
@@ -39,9 +39,13 @@ pub(super) struct Mapping {
 }
 
 impl Mapping {
+    /// Its capability has ended: nobody waits for it any more.
+    pub(super) fn end(&self) {
+        self.dead.send_if_modified(|dead| dead.is_none() && dead.replace(Instant::now()).is_none());
+    }
+
     /// Waits until no more of it is being mapped.
     pub(super) async fn settled(&self) {
-        self.dead.send_replace(Some(Instant::now()));
         // The sender is a field of `self`, so the wait cannot fail.
         drop(self.settled.subscribe().wait_for(|settled| *settled).await);
     }
@@ -52,11 +56,17 @@ impl Mapping {
     }
 
     /// Waits for somebody else, whom whoever takes the memory back must not wait for: no longer than the capability is there.
-    async fn unless_dead<T>(&self, waited: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    /// Nor than the session that it is mapped in.
+    async fn unless_dead<T>(
+        &self,
+        taker: &Session,
+        waited: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
         let mut dead = self.dead.subscribe();
         tokio::select! {
             biased;
             _ = dead.wait_for(Option::is_some) => Err(taken_back()),
+            over = taker.over() => Err(over),
             done = waited => done,
         }
     }
@@ -228,7 +238,8 @@ impl Session {
         self.share(&lender, &mapping, part, &held).await?;
         let address = range.start().0;
         held.look()?;
-        self.bind(&[Bound { handle, address, bytes: view.bytes, access }]).await?;
+        let bound = self.bind(&[Bound { handle, address, bytes: view.bytes, access }]);
+        mapping.unless_dead(self, bound).await?;
         drop(settling);
         held.look()?;
         let facet = match access {
@@ -341,7 +352,7 @@ impl Session {
             write_range(request.init_export_arena(), lender.id, from);
         });
         let exported = self.await_lender(lender, EXPORT_PATIENCE, exported, || {});
-        let descriptor = match mapping.unless_dead(exported).await? {
+        let descriptor = match mapping.unless_dead(self, exported).await? {
             Answer::Exported(Some(descriptor)) => descriptor,
             Answer::Exported(None) => return Err(no_descriptors()),
             other => return Err(lender.nonsense(&other)),
@@ -353,7 +364,7 @@ impl Session {
         let imported = self.link().call_with_passed(self.id, (descriptor, Some(on_the_way)), |request| {
             write_range(request.init_import_arena(), self.id, to);
         });
-        imported.await
+        mapping.unless_dead(self, imported).await
     }
 
     /// Has every piece mapped; pieces that reach further are cut first. Others wait for the cuts and not for the mapping,
@@ -372,24 +383,33 @@ impl Session {
         let (lent, thing) = (Rc::clone(lender), Rc::clone(&mapping.thing));
         tokio::task::spawn_local(Rc::clone(self).cut(lent, thing, part, sender));
         let cut = async { receiver.await.map_err(|_| internal("nobody cuts the memory"))? };
-        let mut sharing = mapping.unless_dead(cut).await?;
+        let mut sharing = mapping.unless_dead(self, cut).await?;
         while let Some(piece) = sharing.pieces.first().copied() {
             held.look()?;
             let from = piece.at(start).ok_or_else(nowhere)?;
             let to = mapping.place(piece).ok_or_else(nowhere)?;
-            let shared = if Rc::ptr_eq(&lender.incarnation(), &self.incarnation()) {
+            // Whatever becomes of this call, it may be mapped from here on: the reaper has it unmapped.
+            sharing.pieces.remove(0);
+            mapping.parts.borrow_mut().push(piece);
+            let is_here = Rc::ptr_eq(&lender.incarnation(), &self.incarnation());
+            let shared = if is_here {
                 let shared = self.ask(Vec::new(), |request| {
                     let mut share = request.init_share();
                     write_range(share.reborrow().init_from(), lender.id, from);
                     write_range(share.init_to(), self.id, to);
                 });
-                shared.await?
+                shared.await
             } else {
-                self.import(lender, mapping, from, to).await?
+                self.import(lender, mapping, from, to).await
             };
-            self.done(&shared)?;
-            mapping.parts.borrow_mut().push(piece);
-            sharing.pieces.remove(0);
+            if let Err(error) = shared.and_then(|answer| self.done(&answer)) {
+                // Where nobody waited for the answer it may be mapped still.
+                if is_here || mapping.dead().is_none() && self.live().is_ok() {
+                    mapping.parts.borrow_mut().pop();
+                    sharing.pieces.insert(0, piece);
+                }
+                return Err(error);
+            }
         }
         Ok(())
     }
@@ -407,8 +427,7 @@ impl Session {
             () = answer.closed() => return,
             locks = locks(&thing) => match locks {
                 Ok((reading, _cutting)) => {
-                    let wanted = || !answer.is_closed();
-                    let cut = self.cut_up(&lender, &thing, part, wanted).await;
+                    let cut = self.cut_up(&lender, &thing, part, &mut answer).await;
                     cut.map(|pieces| Sharing { thing: Rc::clone(&thing), pieces, _reading: reading })
                 }
                 Err(error) => Err(error),
@@ -423,12 +442,13 @@ impl Session {
         lender: &Session,
         thing: &Thing,
         part: Part,
-        wanted: impl Fn() -> bool,
+        answer: &mut oneshot::Sender<Result<Sharing, Error>>,
     ) -> Result<Vec<Part>, Error> {
         let memory = memory_of(thing)?;
         let start = memory.range.start();
         let _lent = lender.change()?;
-        while let Some((piece, at)) = memory.cut(part).filter(|_| wanted()) {
+        let deadline = Instant::now() + self.limits.seconds(limits::DRAIN_SECONDS);
+        while let Some((piece, at)) = memory.cut(part).filter(|_| !answer.is_closed()) {
             if memory.is_shared(piece) {
                 let message = "a larger part of the same memory is mapped in a session already";
                 return Err(Error::new(ErrorCode::NotSupported, message)
@@ -437,15 +457,27 @@ impl Session {
             let arena = piece.at(start).ok_or_else(|| internal("a piece lies nowhere"))?;
             let cut = DeviceAddress(start.0.saturating_add(at));
             let one_more = lender.charge(Resource::Pieces, 1)?;
+            let pace = tokio::select! {
+                biased;
+                () = answer.closed() => break,
+                over = lender.over() => return Err(over),
+                pace = lender.cuts.turn() => pace,
+            };
             // Nobody knows then what became of the piece.
             let late =
                 || lender.end(&Error::new(ErrorCode::SessionLost, "its executor does not cut its memory"));
             let split = self.await_lender(lender, self.limits.request(), lender.split(arena, cut), late);
-            lender.done(&split.await?)?;
+            let split = split.await.and_then(|answer| lender.done(&answer));
+            drop(pace);
+            match split {
+                // Its kernels run: once more, after a pause.
+                Err(error) if error.code == ErrorCode::TimedOut && Instant::now() < deadline => continue,
+                split => split?,
+            }
             memory.was_cut(at);
             one_more.keep();
         }
-        if !wanted() {
+        if answer.is_closed() {
             return Err(taken_back());
         }
         let pieces = memory.pieces_of(part);

@@ -9,6 +9,7 @@ mod accept;
 mod account;
 mod asks;
 mod copying;
+mod cuts;
 mod entries;
 mod images;
 mod memory;
@@ -34,7 +35,10 @@ use bulkhead_caps::{Access, Kind, Line, Need, ObjectId, Owner};
 use bulkhead_mm::{Account, Region, Reservations, Resource, SINK_BYTES, Slot};
 use bulkhead_ring::{Control, layout};
 use bulkhead_schema::{Error, ErrorCode, Handle, limits};
-use tokio::sync::{Mutex, Notify, oneshot, watch};
+use tokio::{
+    sync::{Mutex, Notify, oneshot, watch},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use account::{Charge, Spending, columns, write_columns};
@@ -55,6 +59,7 @@ use crate::{
 };
 use accept::Mapping;
 use account::NewAccount;
+use cuts::Cuts;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
@@ -169,6 +174,9 @@ pub(crate) struct Session {
     /// Held while an image of this session is compiled and loaded.
     loading: Mutex<()>,
     why_over: RefCell<Option<Error>>,
+    over_since: Cell<Option<Instant>>,
+    /// When others may have its memory cut.
+    cuts: Cuts,
     phase: watch::Sender<Phase>,
     /// What ended and was not told to the executor yet.
     dying: RefCell<Option<Rc<Batch>>>,
@@ -344,6 +352,8 @@ impl Session {
             changes: watch::Sender::new(0),
             loading: Mutex::new(()),
             why_over: RefCell::default(),
+            over_since: Cell::new(None),
+            cuts: Cuts::default(),
             phase: watch::Sender::new(Phase::Open),
             dying: RefCell::default(),
             batches: Cell::new(0),
@@ -533,6 +543,7 @@ impl Session {
         }
         *why_over = Some(why.clone());
         drop(why_over);
+        self.over_since.set(Some(Instant::now()));
         if let Some(unsaid) = self.party.line() {
             let (principal, used) = (self.party.principal(), self.used());
             let (device_bytes, host_bytes) = (used.get(Resource::DeviceBytes), used.get(Resource::HostBytes));

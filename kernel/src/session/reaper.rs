@@ -2,14 +2,14 @@
 
 use std::{cell::Cell, rc::Rc};
 
-use bulkhead_caps::{Extent, ObjectId};
+use bulkhead_caps::{Ended, Extent, ObjectId};
 use bulkhead_mm::Range;
 use bulkhead_schema::{Error, ErrorCode, Handle, Run, limits};
 use tokio::sync::oneshot;
 
 use super::{Phase, Session, accept::Mapping};
 use crate::{
-    books::{Batch, Stage, Thing, What},
+    books::{Batch, Hurry, Stage, Thing, What},
     executor::Answering,
     refusal::internal,
 };
@@ -71,9 +71,12 @@ impl Session {
         }))
     }
 
-    /// So many capabilities of it have ended.
-    pub(crate) fn has_ended(&self, capabilities: usize) {
-        let more = u32::try_from(capabilities).unwrap_or(u32::MAX);
+    /// These capabilities of it have ended. Whoever is mapping their memory gives up, and lets go of whoever that is of: its
+    /// reaper may have to wait for an executor before it comes to them.
+    pub(crate) fn has_ended(&self, ended: &[Ended]) {
+        let mappings = self.mappings.borrow();
+        ended.iter().filter_map(|one| mappings.get(&one.handle)).for_each(|mapping| mapping.end());
+        let more = u32::try_from(ended.len()).unwrap_or(u32::MAX);
         self.on_their_way.update(|count| count.saturating_add(more));
     }
 
@@ -94,10 +97,12 @@ impl Session {
         self.dying_more.notify_one();
     }
 
-    /// Closes a capability of it without anybody asking what becomes of that.
-    pub(crate) fn revoke_unasked(&self, handle: Handle) -> Result<(), Error> {
+    /// Closes a capability of it without anybody asking what becomes of that. Where it `was_given` away, it is its holder who lets go:
+    /// nobody is in a hurry then, and least of all the holder.
+    pub(crate) fn revoke_unasked(&self, handle: Handle, was_given: bool) -> Result<(), Error> {
         let patience = self.limits.seconds(limits::DRAIN_SECONDS);
-        let marked = self.books().revoke(self.owner, handle, Extent::Whole, patience)?;
+        let hurry = if was_given { Hurry::Nobody } else { Hurry::AllBut(self.owner) };
+        let marked = self.books().revoke((self.owner, hurry), handle, Extent::Whole, patience)?;
         self.books().forget(marked.id);
         Ok(())
     }
@@ -129,8 +134,45 @@ impl Session {
         }
     }
 
-    /// Has the executor refuse new records that name what ended; why it does not.
+    /// Has the executor refuse new records that name what ended; why it does not. An executor in its tenant's hands has no longer
+    /// for that than the tenant has to let go.
     async fn sever(&self, batch: &Batch) -> Option<Error> {
+        let refused = tokio::select! {
+            biased;
+            refused = self.ask_to_sever(batch) => refused,
+            () = self.is_late_with(batch), if self.device.is_isolated() => {
+                self.end(&overdue());
+                Some(overdue())
+            }
+        };
+        self.unsevered.send_modify(|batches| *batches = batches.saturating_sub(1));
+        if refused.is_none() {
+            self.severed(batch);
+        }
+        refused
+    }
+
+    /// Waits until a batch is overdue, or what has ended since and comes after it.
+    async fn is_late_with(&self, batch: &Batch) {
+        let next = || self.dying.borrow().as_ref().map(Rc::clone);
+        loop {
+            let behind = next();
+            let behind = async {
+                match behind {
+                    Some(next) => next.overdue().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = batch.overdue() => return,
+                () = behind => return,
+                // Whether there is a next one is looked at now and then.
+                () = tokio::time::sleep(self.limits.second) => {}
+            }
+        }
+    }
+
+    async fn ask_to_sever(&self, batch: &Batch) -> Option<Error> {
         let runs = Run::of(batch.dead().iter().map(|dead| dead.handle));
         let asked: Vec<_> = runs.chunks(RUNS_PER_PACKET).map(|runs| self.unbind(runs)).collect();
         let gates = self.revoke_gates(batch);
@@ -145,10 +187,6 @@ impl Session {
         for answer in asked {
             refused = answer.await.and_then(|answer| self.done(&answer)).err().or(refused);
         }
-        self.unsevered.send_modify(|batches| *batches = batches.saturating_sub(1));
-        if refused.is_none() {
-            self.severed(batch);
-        }
         refused
     }
 
@@ -160,7 +198,9 @@ impl Session {
     /// The executor does not do what it must: only the end of the session helps.
     async fn give_up(&self, error: Error, what: &'static str) {
         if self.live().is_ok() && self.link().failure().is_none() {
-            tracing::error!(session = self.id, %error, what, "the executor does not let go");
+            if let Some(unsaid) = self.party.line() {
+                tracing::error!(session = self.id, %error, what, unsaid, "the executor does not let go");
+            }
             self.end(&error);
         }
         self.until(Phase::Closed).await;

@@ -15,8 +15,31 @@ use crate::{config::Limits, executor::Device, refusal, swapping::Eviction};
 /// How long whoever needs memory waits for sessions that are ending, in seconds, and how often it looks.
 const ENDING_SECONDS: u64 = 5;
 const LOOK: Duration = Duration::from_millis(5);
+/// How many look as often as that.
+const LOOKING_AT_ONCE: u32 = 8;
 /// CUDA's number for memory that the device itself has not.
 const DEVICE_OUT_OF_MEMORY: u32 = 2;
+
+/// Somebody who looks for room now and then.
+struct Looking<'a>(&'a Device);
+
+impl<'a> Looking<'a> {
+    fn new(device: &'a Device) -> Self {
+        device.looking_for_room.update(|looking| looking + 1);
+        Self(device)
+    }
+
+    /// All who look take the kernel no more time than a few.
+    fn pause(&self) -> Duration {
+        LOOK * (1 + self.0.looking_for_room.get() / LOOKING_AT_ONCE)
+    }
+}
+
+impl Drop for Looking<'_> {
+    fn drop(&mut self) {
+        self.0.looking_for_room.update(|looking| looking.saturating_sub(1));
+    }
+}
 
 /// Waits for a while where sessions are ending whose device memory is not back yet: whoever starts one program after the other
 /// counts on it. Whether there is room for so many bytes then.
@@ -28,7 +51,11 @@ async fn wait_for_those_that_end(
 ) -> bool {
     let deadline = Instant::now() + patience;
     let room = || device.ledger.borrow().room(Resource::DeviceBytes) >= bytes;
-    let is_ending = |session: &&Rc<Session>| session.live().is_err() && !session.is_gone();
+    // What has not come back for so long is not counted on.
+    let ended_of_late = |at: Instant| at.elapsed() < patience;
+    let is_ending =
+        |session: &&Rc<Session>| session.over_since.get().is_some_and(ended_of_late) && !session.is_gone();
+    let looking = Looking::new(device);
     while !room() && goes_on() && Instant::now() < deadline {
         let sessions = device.books.sessions();
         let back = sessions.iter().filter(is_ending).map(|one| one.used().get(Resource::DeviceBytes));
@@ -37,7 +64,7 @@ async fn wait_for_those_that_end(
         if back.fold(left, u64::saturating_add) < bytes {
             break;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(looking.pause()).await;
     }
     room()
 }

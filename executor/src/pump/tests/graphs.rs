@@ -174,9 +174,10 @@ fn what_makes_no_graph_is_refused_and_ends_nothing() {
     producer.push(&node(2, 1, kernel())).unwrap();
     producer.push(&after(2, 1, 0)).unwrap();
     producer.push(&change(1, 2, 0, filled())).unwrap();
+    producer.push(&change(1, 2, 0, NodeWork::Nothing)).unwrap();
     producer.push(&change(1, 2, 1, kernel())).unwrap();
     turn_until_nothing_moves(&mut state, &mut consumer);
-    assert_eq!(refused(&asked), refusals.len() as u64 + 7);
+    assert_eq!(refused(&asked), refusals.len() as u64 + 8);
     assert!(asked.launched.lock().is_empty());
     // Whatever was refused held up nobody.
     let last = producer.push(&Record::LaunchGraph { stream: 1, graph: 2 }).unwrap();

@@ -8,6 +8,13 @@ fn ring() -> (Producer, Consumer) {
     (Producer::new(map()), Consumer::new(map()))
 }
 
+/// A session whose kernels are timed.
+fn timed() -> (State, Arc<Asked>, [crate::reaper::Remains; 2]) {
+    let (mut state, asked, remains) = state_that_forms_runs();
+    state.streams.be_alone(true, true);
+    (state, asked, remains)
+}
+
 /// Since when work is stuck, seen at some moment.
 fn stuck(state: &mut State, at: Instant) -> Option<Instant> {
     state.streams.in_flight();
@@ -17,7 +24,7 @@ fn stuck(state: &mut State, at: Instant) -> Option<Instant> {
 #[test]
 fn a_kernel_is_timed_whatever_passes_on_other_streams() {
     let (mut producer, mut consumer) = ring();
-    let (mut state, _asked, _remains) = state_that_forms_runs();
+    let (mut state, _asked, _remains) = timed();
     let (first, later) = (Instant::now(), Instant::now() + Duration::from_secs(1));
     producer.push(&launch(0)).unwrap();
     turn_until_nothing_moves(&mut state, &mut consumer);
@@ -36,7 +43,7 @@ fn no_wait_hides_a_kernel_that_came_before_it() {
     let (first, later) = (Instant::now(), Instant::now() + Duration::from_secs(1));
     for waits_for in 0..2 {
         let (mut producer, mut consumer) = ring();
-        let (mut state, _asked, _remains) = state_that_forms_runs();
+        let (mut state, _asked, _remains) = timed();
         let other = producer.push(&launch(1)).unwrap();
         let own = producer.push(&launch(0)).unwrap();
         // For itself, or for another at a position that this will not come to.
@@ -53,7 +60,7 @@ fn no_wait_hides_a_kernel_that_came_before_it() {
 #[test]
 fn a_stream_that_waits_for_another_does_not_run() {
     let (mut producer, mut consumer) = ring();
-    let (mut state, _asked, _remains) = state_that_forms_runs();
+    let (mut state, _asked, _remains) = timed();
     let moment = |seconds| Instant::now() + Duration::from_secs(seconds);
     let (first, second, third) = (moment(0), moment(1), moment(2));
     let other = producer.push(&launch(1)).unwrap();
@@ -67,4 +74,23 @@ fn a_stream_that_waits_for_another_does_not_run() {
     assert_eq!(stuck(&mut state, second), Some(first));
     state.streams.page().set_mark(1, other);
     assert_eq!(stuck(&mut state, third), Some(third), "it begins when the other is done");
+}
+
+#[test]
+fn kernels_that_are_timed_have_a_mark_each() {
+    for alone in [false, true] {
+        let (mut producer, mut consumer) = ring();
+        let (mut state, asked, _remains) = state_that_forms_runs();
+        if alone {
+            state.streams.be_alone(true, true);
+        } else {
+            state.streams.be_timed();
+        }
+        for _ in 0..100 {
+            producer.push(&launch(0)).unwrap();
+        }
+        turn_until_nothing_moves(&mut state, &mut consumer);
+        let marks = asked.order.lock().iter().filter(|entry| **entry == MARKED).count();
+        assert_eq!(marks, 100, "alone: {alone}");
+    }
 }

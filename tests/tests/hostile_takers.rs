@@ -1,0 +1,172 @@
+//! Whoever was given memory, and does not let go of it, cuts it up, or has an executor that answers nothing: whose memory it is
+//! goes on, and ends when it wants to.
+
+#![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
+
+use std::{
+    sync::{
+        Barrier,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use bulkhead_client::{
+    Access, Buffer, Domain, ErrorCode, Options, Pattern, Received, Session, Share, Terms, Uses,
+};
+use bulkhead_tests::{
+    kernel::Kernel,
+    patience::until,
+    process,
+    tenant::{PAGE_BYTES, Tenant},
+};
+use rustix::process::Signal;
+
+/// What a session has to let go within, and more than enough.
+const LATE: Duration = Duration::from_secs(13);
+
+fn open(kernel: &Kernel, name: &str, domain: Domain) -> Session {
+    let terms = Terms { domain, ..Terms::default() };
+    Session::open(&Options { terms, ..kernel.options(name) }).unwrap()
+}
+
+fn isolated(kernel: &Kernel, name: &str) -> Session {
+    open(kernel, name, Domain::Isolated)
+}
+
+/// Stops the executor of an isolated session: it answers nothing from here on.
+fn stop(kernel: &Kernel, name: &str) {
+    process::signal(kernel.status().session(name).unwrap().executor_pid, Signal::STOP);
+}
+
+/// Gives a page to another session, which has not mapped it yet.
+fn give(of: &Buffer, to: &Session) -> (Share, Share) {
+    let share = of.share(0, PAGE_BYTES, Access::ReadWrite).unwrap();
+    match to.restore(share.token(Uses::One).unwrap()).unwrap() {
+        Received::Share(given) => (share, given),
+        _ => panic!("something else was given"),
+    }
+}
+
+/// Whether a session lives for as long as it could be ended for what others do.
+fn lives_on(session: &Session) {
+    let start = Instant::now();
+    while start.elapsed() < LATE {
+        session.status().unwrap_or_else(|error| panic!("ended after {:?}: {error}", start.elapsed()));
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_session_ends_though_what_it_gave_is_in_the_hands_of_an_executor_that_is_mute() {
+    let kernel = Kernel::start();
+    let (giver, taker) = (isolated(&kernel, "giver"), isolated(&kernel, "taker"));
+    let arena = giver.allocate_arena(PAGE_BYTES).unwrap();
+    let (share, given) = give(&arena, &taker);
+    let mapped = taker.accept(&given).unwrap();
+    stop(&kernel, "taker");
+    drop((share, arena));
+    drop(giver);
+    kernel.without(&["giver"]);
+    until("the taker is told", || taker.status().is_err());
+    assert_eq!(taker.status().unwrap_err().code, ErrorCode::Revoked);
+    drop((mapped, given));
+}
+
+#[test]
+fn a_session_ends_though_what_it_gave_is_being_mapped_by_an_executor_that_is_mute() {
+    let kernel = Kernel::start();
+    let (giver, taker) = (isolated(&kernel, "giver"), isolated(&kernel, "taker"));
+    let arena = giver.allocate_arena(PAGE_BYTES).unwrap();
+    let (share, given) = give(&arena, &taker);
+    stop(&kernel, "taker");
+    thread::scope(|scope| {
+        let accepting = scope.spawn(|| taker.accept(&given).err().unwrap().code);
+        thread::sleep(Duration::from_millis(300));
+        drop((share, arena));
+        drop(giver);
+        assert_eq!(accepting.join().unwrap(), ErrorCode::Revoked);
+    });
+    kernel.without(&["giver"]);
+}
+
+#[test]
+fn freeing_what_a_mute_executor_is_mapping_ends_nobody_else() {
+    const PAGES: usize = 24;
+    let kernel = Kernel::with(&["--device-memory", "1GiB"]);
+    let [owner, victim, taker] = ["owner", "victim", "taker"].map(|name| isolated(&kernel, name));
+    let arenas =
+        |of: &Session| (0..PAGES).map(|_| of.allocate_arena(PAGE_BYTES).unwrap()).collect::<Vec<_>>();
+    let (own, lent) = (arenas(&victim), arenas(&owner));
+    let given: Vec<_> = own.iter().map(|arena| give(arena, &taker)).collect();
+    let taken: Vec<_> = lent.iter().map(|arena| give(arena, &victim)).collect();
+    let _mapped: Vec<_> = taken.iter().map(|(_, given)| victim.accept(given).unwrap()).collect();
+    stop(&kernel, "taker");
+    let begin = Barrier::new(2);
+    thread::scope(|scope| {
+        for (_, given) in &given {
+            let taker = &taker;
+            scope.spawn(move || drop(taker.accept(given)));
+        }
+        thread::sleep(Duration::from_millis(500));
+        // What others take back, and what the victim frees, ends at the same time.
+        scope.spawn(|| {
+            begin.wait();
+            taken.iter().for_each(|(share, _)| drop(share.revoke().unwrap()));
+        });
+        begin.wait();
+        drop(own);
+        lives_on(&victim);
+    });
+}
+
+#[test]
+fn who_lets_go_of_what_it_was_given_may_let_its_kernels_run_on() {
+    let kernel = Kernel::start();
+    let (giver, taker) = (Tenant::new(&kernel, "giver"), Tenant::new(&kernel, "taker"));
+    let arena = giver.arena(PAGE_BYTES, 1);
+    let (_share, given) = give(&arena, &taker.session);
+    let mapped = taker.session.accept(&given).unwrap();
+    let word = taker.session.allocate(64).unwrap();
+    let running = taker.runs(word.address());
+    drop((mapped, given));
+    lives_on(&taker.session);
+    running.end();
+}
+
+#[test]
+fn cuts_that_others_ask_for_do_not_halt_a_session() {
+    const PAGES: u64 = 16;
+    let kernel = Kernel::with(&["--device-memory", "1GiB"]);
+    for domain in [Domain::Guarded, Domain::Isolated] {
+        let [giver, taker] = ["giver", "taker"].map(|name| Tenant::over(open(&kernel, name, domain)));
+        let arena = giver.arena(PAGES * PAGE_BYTES, 7);
+        let share = arena.share(0, PAGES * PAGE_BYTES, Access::ReadWrite).unwrap();
+        let given = taker.restore(share.token(Uses::One).unwrap());
+        let word = giver.session.allocate(64).unwrap();
+        let other = giver.session.create_stream(0).unwrap();
+        let running = giver.runs(word.address());
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    let part = given.derive(PAGE_BYTES, PAGE_BYTES, Access::ReadWrite).unwrap();
+                    drop(taker.session.accept(&part));
+                }
+            });
+            let start = Instant::now();
+            let mut longest = Duration::ZERO;
+            while start.elapsed() < Duration::from_secs(4) {
+                let begun = Instant::now();
+                let filled = giver.session.fill(other, arena.range(0, 4096), Pattern::Bits32(7)).unwrap();
+                giver.session.wait(filled).unwrap();
+                longest = longest.max(begun.elapsed());
+            }
+            // As long as a change of the session's own memory may take, they were halted before.
+            assert!(longest < Duration::from_secs(3), "{domain:?}: {longest:?}");
+            done.store(true, Ordering::Relaxed);
+            running.end();
+        });
+    }
+}
