@@ -407,7 +407,7 @@ interface GpuSession extends(GpuCopySession) {
   # A weaker session to be opened by whoever gets it: it launches these entries and no others. It draws on this session's account.
 
   askDriver @3 (question :Question, entry :Handle, words :List(UInt64)) -> (result :Result(Words));
-  # What the driver of an isolated session answers, and nothing changes by. What the words are: `bulkhead_gpu::Question`.
+  # What the driver of an isolated session answers. What the words are: `bulkhead_gpu::Question`.
 
   output @4 () -> (result :Result(Output));
   # What the session's own executor has written since it was asked last: what kernels printed, and the driver's words on assertions
@@ -426,6 +426,12 @@ enum Question {
   tensorMapTiled @2;          # A tensor map, which is 16 words; the entry is not looked at.
   tensorMapIm2col @3;
   output @4;                  # Nothing: what kernels have printed that have passed is written out.
+  makeArray @5;               # A new array's number.
+  freeArray @6;
+  makeTexture @7;             # A new texture, as kernels name it.
+  freeTexture @8;
+  makeSurface @9;             # A new surface, as kernels name it.
+  freeSurface @10;
 }
 
 struct Words { words @0 :List(UInt64); }

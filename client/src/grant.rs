@@ -33,6 +33,18 @@ pub enum Question {
     TensorMapIm2col,
     /// Nothing: what kernels have printed is written out ([`Session::output`](crate::Session::output) asks that).
     Output,
+    /// A new CUDA array's number.
+    MakeArray,
+    /// Nothing: it is destroyed.
+    FreeArray,
+    /// A new texture, as kernels name it.
+    MakeTexture,
+    /// Nothing: it is destroyed.
+    FreeTexture,
+    /// A new surface, as kernels name it.
+    MakeSurface,
+    /// Nothing: it is destroyed.
+    FreeSurface,
 }
 
 impl Question {
@@ -43,6 +55,12 @@ impl Question {
             Self::TensorMapTiled => rpc::Question::TensorMapTiled,
             Self::TensorMapIm2col => rpc::Question::TensorMapIm2col,
             Self::Output => rpc::Question::Output,
+            Self::MakeArray => rpc::Question::MakeArray,
+            Self::FreeArray => rpc::Question::FreeArray,
+            Self::MakeTexture => rpc::Question::MakeTexture,
+            Self::FreeTexture => rpc::Question::FreeTexture,
+            Self::MakeSurface => rpc::Question::MakeSurface,
+            Self::FreeSurface => rpc::Question::FreeSurface,
         }
     }
 }

@@ -69,7 +69,7 @@ pub fn seals() -> std::io::Result<()> {
 
 pub use barrier::Barrier;
 pub use buffer::{Buffer, DeviceRange, HostBuffer, HostSpan};
-pub use bulkhead_ring::Activity;
+pub use bulkhead_ring::{Activity, ArrayCopy, Bind};
 pub use bulkhead_schema::{Error, ErrorCode, Handle, Stray, limits::is_module_name};
 pub use connection::{Connection, default_socket};
 pub use counted::{count_remote_calls, remote_calls};

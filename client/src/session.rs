@@ -12,7 +12,7 @@ use std::{
 };
 
 use bulkhead_ring::{
-    Bind, CompletionReader, Copy, Ended, Full, Pattern, Producer, Record,
+    ArrayCopy, Bind, CompletionReader, Copy, Ended, Full, Pattern, Producer, Record,
     memory::{Completion, Ring, Window, fill_and_seal},
 };
 use bulkhead_schema::{Error, ErrorCode, Handle, ModuleData, Stray, bulkhead_capnp as rpc, limits};
@@ -499,6 +499,15 @@ impl Session {
     pub fn copy_on_device(&self, stream: Stream, to: DeviceRange, from: DeviceRange) -> Result<Fence, Error> {
         let copy = copy((to.handle, to.offset, to.bytes), (from.handle, from.offset, from.bytes))?;
         self.push(&Record::CopyOnDevice { stream: stream.0, copy })
+    }
+
+    /// Copies between an array of the driver's and device memory that begins with `range`, in isolated sessions.
+    ///
+    /// # Errors
+    /// Where the session is over. What the executor has against it shows at the next [`Session::wait`].
+    pub fn copy_array(&self, stream: Stream, range: DeviceRange, copy: ArrayCopy) -> Result<Fence, Error> {
+        let copy = ArrayCopy { memory: name(range.handle), offset: range.offset, ..copy };
+        self.push(&Record::CopyArray { stream: stream.0, copy })
     }
 
     /// Fills device memory with a pattern; the range is a multiple of the pattern's size.

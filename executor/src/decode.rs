@@ -228,6 +228,12 @@ pub(crate) fn request(request: request::Reader<'_>, descriptor: Option<OwnedFd>)
                 rpc::Question::TensorMapTiled => Question::TensorMapTiled,
                 rpc::Question::TensorMapIm2col => Question::TensorMapIm2col,
                 rpc::Question::Output => Question::Output,
+                rpc::Question::MakeArray => Question::MakeArray,
+                rpc::Question::FreeArray => Question::FreeArray,
+                rpc::Question::MakeTexture => Question::MakeTexture,
+                rpc::Question::FreeTexture => Question::FreeTexture,
+                rpc::Question::MakeSurface => Question::MakeSurface,
+                rpc::Question::FreeSurface => Question::FreeSurface,
             };
             of(session, Ask::Question { entry, question, words: ask.get_words()?.iter().collect() })
         }

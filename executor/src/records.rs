@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use bulkhead_gpu::{EventId, FillPattern, Gpu};
-use bulkhead_ring::{Blocks, Pattern, Record};
+use bulkhead_gpu::{ArrayCopy, DeviceAddress, EventId, FillPattern, Gpu};
+use bulkhead_ring::{self as ring, Blocks, Pattern, Record};
 use bulkhead_schema::{ErrorCode, limits};
 
 use crate::{
@@ -102,15 +102,16 @@ fn carry_out(
     parameters: &[u64],
     rest: Option<Box<Rest>>,
 ) -> Result<Result<Outcome, Refused>, bulkhead_gpu::Error> {
-    let is_of_graph = matches!(
+    let is_of_the_driver = matches!(
         record,
         Record::Node { .. }
             | Record::After { .. }
             | Record::MakeGraph { .. }
             | Record::LaunchGraph { .. }
             | Record::DestroyGraph { .. }
+            | Record::CopyArray { .. }
     );
-    if is_of_graph && !state.streams.is_alone() {
+    if is_of_the_driver && !state.streams.is_alone() {
         return Ok(Err(ErrorCode::NotSupported.into()));
     }
     let gpu = &*state.gpu;
@@ -169,6 +170,7 @@ fn carry_out(
         | Record::CopyToDevice { .. }
         | Record::CopyToHost { .. }
         | Record::CopyOnDevice { .. }
+        | Record::CopyArray { .. }
         | Record::Fill { .. }
         | Record::WaitOn { .. }
         | Record::HostBarrier { .. }
@@ -221,6 +223,17 @@ fn carry_out(
             };
             gpu.copy_on_device(stream, to, from, copy.bytes)?;
             state.busy.copies(copy.bytes);
+        }
+        Record::CopyArray { copy, .. } => {
+            let ring::ArrayCopy { array, at, row_bytes, rows, shape, to_array, .. } = copy;
+            let copied = ArrayCopy { array, at, memory: DeviceAddress(0), row_bytes, rows, shape, to_array };
+            let Some(bytes) = copied.bytes() else { return Ok(Err(ErrorCode::InvalidArgument.into())) };
+            let may = if to_array { Use::Read } else { Use::ReadWrite };
+            let Some(memory) = bindings.device(copy.memory, copy.offset, bytes, may) else {
+                return Ok(Err(ErrorCode::InvalidHandle.into()));
+            };
+            gpu.copy_array(stream, &ArrayCopy { memory, ..copied })?;
+            state.busy.copies(bytes);
         }
         Record::Fill { to, offset, pattern, count, .. } => {
             let range = count.checked_mul(pattern.bytes());

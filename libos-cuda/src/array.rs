@@ -1,13 +1,14 @@
 //! CUDA arrays: memory of the session's in which texels lie row by row, slice by slice, layer by layer.
 //!
-//! Natively the driver chooses how an array lies in memory. Here it is linear, since kernels read it by loads of their own
-//! (see [`crate::texture`]).
+//! Natively the driver chooses how an array lies in memory. In guarded sessions it is linear, since kernels read it by loads of
+//! their own (see [`crate::texture`]); in isolated ones it is the driver's.
 
 use std::sync::Arc;
 
 use crate::abi::{ArrayDescription, ArrayDescription3d, In, Out};
 use crate::context::driver_and_current;
 use crate::copy::End;
+use crate::device::{Error, ErrorCode, Question};
 use crate::driver::{Driver, driver};
 use crate::memory;
 use crate::report;
@@ -92,11 +93,19 @@ pub(crate) struct Array {
     pub(crate) layers: u64,
     pub(crate) row_bytes: u64,
     pub(crate) slice_bytes: u64,
+    /// 0 of an array of the driver's.
     pub(crate) address: u64,
+    /// The driver's array, by its number: in isolated sessions, whose machine code reads arrays by its own instructions.
+    pub(crate) number: Option<u64>,
 }
 
 impl Drop for Array {
     fn drop(&mut self) {
+        if let Some(number) = self.number {
+            // A session that is over has none.
+            let _gone = self.driver.session.ask_driver(Question::FreeArray, None, &[number]);
+            return;
+        }
         // With its context its memory went already.
         let _gone = memory::release(self.driver, self.address);
     }
@@ -136,7 +145,8 @@ impl Array {
         let row_bytes = (width * u64::from(format.bytes())).next_multiple_of(ROW_ALIGN);
         let slice_bytes = row_bytes * height;
         let bytes = slice_bytes.checked_mul(depth.max(layers)).ok_or(Status::INVALID_VALUE)?;
-        let address = memory::acquire(driver, context, bytes)?;
+        let number = driver.runs_machine_code().then(|| of_the_driver(driver, &asked)).transpose()?;
+        let address = if number.is_none() { memory::acquire(driver, context, bytes)? } else { 0 };
         Ok(Self {
             driver,
             context,
@@ -149,6 +159,7 @@ impl Array {
             row_bytes,
             slice_bytes,
             address,
+            number,
         })
     }
 
@@ -159,6 +170,13 @@ impl Array {
 
     /// Its memory as one side of a copy: where it begins, from row to row, from slice to slice; `width` in bytes.
     pub(crate) fn side(&self, from: [usize; 3], shape: [usize; 3]) -> Result<(End, usize, usize), Status> {
+        self.check(from, shape)?;
+        let bytes = |bytes: u64| usize::try_from(bytes).map_err(|_| Status::INVALID_VALUE);
+        Ok((End::Device(self.address), bytes(self.row_bytes)?, bytes(self.slice_bytes)?))
+    }
+
+    /// That a part lies in it; `width` in bytes.
+    pub(crate) fn check(&self, from: [usize; 3], shape: [usize; 3]) -> Answer {
         let extent = [self.width * u64::from(self.format.bytes()), self.height, self.slices()];
         for ((from, count), extent) in from.into_iter().zip(shape).zip(extent) {
             let end = from.checked_add(count).ok_or(Status::INVALID_VALUE)?;
@@ -166,9 +184,25 @@ impl Array {
                 return Err(Status::INVALID_VALUE);
             }
         }
-        let bytes = |bytes: u64| usize::try_from(bytes).map_err(|_| Status::INVALID_VALUE);
-        Ok((End::Device(self.address), bytes(self.row_bytes)?, bytes(self.slice_bytes)?))
+        Ok(())
     }
+}
+
+/// Has the driver make an array; its number.
+fn of_the_driver(driver: &Driver, asked: &ArrayDescription3d) -> Result<u64, Status> {
+    let ArrayDescription3d { width, height, depth, format, channels, flags } = *asked;
+    let words = [width, height, depth, format.into(), channels.into(), flags.into()];
+    let made = driver.session.ask_driver(Question::MakeArray, None, &words);
+    let made = made.map_err(|error| not_made("cuArray3DCreate", &error))?;
+    made.first().copied().ok_or(Status::UNKNOWN)
+}
+
+/// Why the driver makes no array or texture.
+pub(crate) fn not_made(call: &str, error: &Error) -> Status {
+    if error.code == ErrorCode::NotSupported || error.device == 0 {
+        report::refused(call, &format!("{}: isolated sessions have the driver's own arrays", error.message));
+    }
+    Status::of(error)
 }
 
 pub(crate) fn create(to: Out<u64>, asked: In<ArrayDescription>) -> Answer {
@@ -188,7 +222,12 @@ fn create_as(to: &Out<u64>, asked: ArrayDescription3d) -> Answer {
 
 /// Textures that read it go on being descriptions of where it was, as natively.
 pub(crate) fn destroy(array: u64) -> Answer {
-    driver()?.arrays.remove(array).map(drop)
+    let driver = driver()?;
+    if driver.arrays.get(array)?.number.is_some() {
+        // What is queued may read it, as natively.
+        driver.streams.synchronize_all(&driver.session)?;
+    }
+    driver.arrays.remove(array).map(drop)
 }
 
 pub(crate) fn description(to: Out<ArrayDescription>, array: u64) -> Answer {

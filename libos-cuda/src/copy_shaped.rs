@@ -3,10 +3,10 @@
 use crate::abi::{Copy2d, Copy3d, Host, In, NullStream, Side2d, Side3d, Wide};
 use crate::context::driver_and_current;
 use crate::copy::{End, Order, Until, copy, done, ordered, overlap, submit};
-use crate::device::{DeviceRange, HostSpan};
+use crate::device::{ArrayCopy, Bind, DeviceRange, HostSpan};
 use crate::driver::Driver;
 use crate::graph::Work;
-use crate::memory::Place;
+use crate::memory::{self, Place};
 use crate::order::Target;
 use crate::status::{Answer, Status};
 
@@ -29,6 +29,11 @@ struct Side {
 }
 
 impl Side {
+    /// Row behind row and slice behind slice.
+    fn dense(end: End, shape: Shape) -> Side {
+        Side { end, row_bytes: shape.width, slice_bytes: shape.width * shape.height }
+    }
+
     fn at(&self, slice: usize, row: usize) -> Result<End, Status> {
         let rows = row.checked_mul(self.row_bytes).ok_or(Status::INVALID_VALUE)?;
         let slices = slice.checked_mul(self.slice_bytes).ok_or(Status::INVALID_VALUE)?;
@@ -93,7 +98,72 @@ fn shaped(driver: &Driver, order: Order, to: &Side3d, from: &Side3d, shape: Shap
     if bytes == 0 {
         return Ok(());
     }
-    let (to, from) = (side(driver, to, shape)?, side(driver, from, shape)?);
+    match (of_the_driver(driver, to, shape)?, of_the_driver(driver, from, shape)?) {
+        (None, None) => linear(driver, order, side(driver, to, shape)?, side(driver, from, shape)?, shape),
+        (Some(array), None) => with_array(driver, order, array, (side(driver, from, shape)?, true), shape),
+        (None, Some(array)) => with_array(driver, order, array, (side(driver, to, shape)?, false), shape),
+        (Some(to), Some(from)) => {
+            let memory = memory::acquire(driver, 0, bytes as u64)?;
+            let between = Side::dense(End::Device(memory), shape);
+            let copied = with_array(driver, order, from, (between, false), shape)
+                .and_then(|()| with_array(driver, order, to, (between, true), shape));
+            memory::release(driver, memory).and(copied)
+        }
+    }
+}
+
+/// A part of an array of the driver's: its number, and from where on it is.
+type InArray = (u64, [u32; 3]);
+
+/// Which array of the driver's a side is in, if it is.
+fn of_the_driver(driver: &Driver, side: &Side3d, shape: Shape) -> Result<Option<InArray>, Status> {
+    if side.kind != KIND_ARRAY {
+        return Ok(None);
+    }
+    let array = driver.arrays.get(side.array)?;
+    let Some(number) = array.number else { return Ok(None) };
+    let at = [side.x, side.y, side.z];
+    array.check(at, [shape.width, shape.height, shape.depth])?;
+    let half = |at: usize| u32::try_from(at).map_err(|_| Status::INVALID_VALUE);
+    Ok(Some((number, [half(at[0])?, half(at[1])?, half(at[2])?])))
+}
+
+/// Copies between an array of the driver's and memory: into the array or out of it. Memory of the host's goes by way of the
+/// device's.
+fn with_array(driver: &Driver, order: Order, array: InArray, memory: (Side, bool), shape: Shape) -> Answer {
+    let (side, to_array) = memory;
+    let extent = side.extent(shape)?;
+    if side.end.piece(driver, extent)? == extent
+        && let Place::Device(range) = side.end.place(driver, extent)?
+    {
+        let half = |number: usize| u32::try_from(number).map_err(|_| Status::INVALID_VALUE);
+        let copy = ArrayCopy {
+            array: array.0,
+            at: array.1,
+            memory: Bind { slot: 0, generation: 0 },
+            offset: 0,
+            row_bytes: side.row_bytes as u64,
+            rows: half(side.slice_bytes.checked_div(side.row_bytes).unwrap_or(0))?,
+            shape: [half(shape.width)?, half(shape.height)?, half(shape.depth)?],
+            to_array,
+        };
+        return submit(driver, order, |stream| driver.session.copy_array(stream, range, copy)).map(drop);
+    }
+    let between = memory::acquire(driver, 0, shape.bytes()? as u64)?;
+    let dense = Side::dense(End::Device(between), shape);
+    let copied = if to_array {
+        linear(driver, order, dense, side, shape)
+            .and_then(|()| with_array(driver, order, array, (dense, true), shape))
+    } else {
+        with_array(driver, order, array, (dense, false), shape)
+            .and_then(|()| linear(driver, order, side, dense, shape))
+    };
+    // The session keeps the memory until what uses it is done.
+    memory::release(driver, between).and(copied)
+}
+
+fn linear(driver: &Driver, order: Order, to: Side, from: Side, shape: Shape) -> Answer {
+    let bytes = shape.bytes()?;
     let rows_touch = to.row_bytes == shape.width && from.row_bytes == shape.width;
     let slice = shape.width * shape.height;
     if rows_touch && (shape.depth == 1 || (to.slice_bytes == slice && from.slice_bytes == slice)) {
@@ -212,14 +282,20 @@ pub(crate) fn line(to: End, from: End, bytes: usize) -> Copy3d {
 pub(crate) fn check(driver: &Driver, copy: &Copy3d) -> Answer {
     let shape = Shape { width: copy.width, height: copy.height, depth: copy.depth };
     shape.bytes()?;
-    side(driver, &copy.to, shape)?;
-    side(driver, &copy.from, shape).map(drop)
+    [&copy.to, &copy.from].into_iter().try_for_each(|one| match of_the_driver(driver, one, shape)? {
+        Some(_) => Ok(()),
+        None => side(driver, one, shape).map(drop),
+    })
 }
 
 /// Destination and source of a copy on the device, where each is one range of one allocation.
 pub(crate) fn on_device(driver: &Driver, copy: &Copy3d) -> Option<(DeviceRange, DeviceRange)> {
     let shape = Shape { width: copy.width, height: copy.height, depth: copy.depth };
     let bytes = shape.bytes().ok().filter(|bytes| *bytes > 0)?;
+    let is_in_array = |side| of_the_driver(driver, side, shape).is_ok_and(|array| array.is_some());
+    if is_in_array(&copy.to) || is_in_array(&copy.from) {
+        return None;
+    }
     let (to, from) = (side(driver, &copy.to, shape).ok()?, side(driver, &copy.from, shape).ok()?);
     let slice = shape.width * shape.height;
     let is_plain = |side: &Side| {

@@ -15,7 +15,7 @@ mod client;
 pub(crate) use client::*;
 
 pub(crate) use bulkhead_client::{
-    Domain, Freed, Question, Stray, SturdyToken, Terms, Uses, Violation, ViolationKind, count_remote_calls,
-    default_socket, remote_calls,
+    ArrayCopy, Bind, Domain, Freed, Question, Stray, SturdyToken, Terms, Uses, Violation, ViolationKind,
+    count_remote_calls, default_socket, remote_calls,
 };
 pub(crate) use bulkhead_schema::{Error, ErrorCode, Handle};

@@ -82,6 +82,12 @@ impl Driver {
         self.session.device()
     }
 
+    /// Whether kernels run as the driver's compiler made them, whose arrays, textures and surfaces they read by the device's own
+    /// instructions then.
+    pub(crate) fn runs_machine_code(&self) -> bool {
+        self.domain == Domain::Isolated && self.device().backend != "software"
+    }
+
     fn open() -> Result<Driver, Status> {
         let stray = check::stray();
         let (socket, name, terms) = (default_socket(), program_name(), terms::told()?);

@@ -1,6 +1,8 @@
 //! Texture and surface objects: descriptions in the session's own memory, which code reads that the guard puts in the place
 //! of kernels' instructions on them (`guard/src/confine/textures.rs`, where their layout is written down).
 //!
+//! In isolated sessions they are the driver's, which machine code reads by its own instructions.
+//!
 //! A handle is a description's address. What stands there harms nobody but the session: kernels load and store through it
 //! as through any pointer of theirs.
 
@@ -9,9 +11,9 @@ use std::collections::BTreeMap;
 use parking_lot::Mutex;
 
 use crate::abi::{In, InMaybe, Out, Resource, TextureDescription};
-use crate::array::{Array, Channel, Format};
+use crate::array::{self, Array, Channel, Format};
 use crate::context::driver_and_current;
-use crate::device::Stream;
+use crate::device::{Question, Stream};
 use crate::driver::{Driver, driver};
 use crate::memory;
 use crate::report;
@@ -121,6 +123,10 @@ pub(crate) fn create(
 ) -> Answer {
     let (driver, _) = driver_and_current()?;
     let (resource, texture) = (resource.0, texture.0);
+    if driver.runs_machine_code() {
+        to.set(of_the_driver(driver, resource, texture, view.0.as_ref())?);
+        return Ok(());
+    }
     if resource.kind == MIPMAPPED || view.0.is_some() || texture.flags & SRGB != 0 {
         let why = "textures have one level, no view that differs from their memory, and linear colors";
         report::refused("cuTexObjectCreate", why);
@@ -176,6 +182,39 @@ pub(crate) fn create(
     Ok(())
 }
 
+fn ask(driver: &Driver, call: &str, question: Question, words: &[u64]) -> Result<u64, Status> {
+    let made = driver.session.ask_driver(question, None, words);
+    let made = made.map_err(|error| array::not_made(call, &error))?;
+    made.first().copied().ok_or(Status::UNKNOWN)
+}
+
+/// Has the driver make a texture, which it checks itself.
+fn of_the_driver(
+    driver: &Driver,
+    resource: Resource,
+    texture: TextureDescription,
+    view: Option<&[u64; 14]>,
+) -> Result<u64, Status> {
+    let mut described = [0; 5];
+    described.copy_from_slice(&resource.words[..5]);
+    match resource.kind {
+        ARRAY => {
+            let number = driver.arrays.get(resource.words[0])?.number;
+            described = [number.ok_or(Status::INVALID_VALUE)?, 0, 0, 0, 0];
+        }
+        MIPMAPPED => return Err(Status::NOT_SUPPORTED),
+        _ => {}
+    }
+    let mut words = vec![u64::from(resource.kind)];
+    words.extend(described);
+    words.extend(texture.words());
+    words.push(u64::from(view.is_some()));
+    words.extend(view.unwrap_or(&[0; 14]));
+    let made = ask(driver, "cuTexObjectCreate", Question::MakeTexture, &words)?;
+    driver.textures.0.lock().live.insert(made, (resource, Some(texture)));
+    Ok(made)
+}
+
 /// What a border's color is where channels are parts of 1: the nearest that a channel can hold.
 fn part(color: u32, bits: u32, signed: bool) -> u32 {
     let most = if bits == 8 { 255.0 } else { 65535.0 };
@@ -188,6 +227,13 @@ pub(crate) fn create_surface(to: Out<u64>, resource: In<Resource>) -> Answer {
     let (driver, _) = driver_and_current()?;
     if resource.0.kind != ARRAY {
         return Err(Status::INVALID_VALUE);
+    }
+    if driver.runs_machine_code() {
+        let number = driver.arrays.get(resource.0.words[0])?.number.ok_or(Status::INVALID_VALUE)?;
+        let made = ask(driver, "cuSurfObjectCreate", Question::MakeSurface, &[number])?;
+        driver.textures.0.lock().live.insert(made, (resource.0, None));
+        to.set(made);
+        return Ok(());
     }
     let (mut described, format) = Description::of(driver, &resource.0)?;
     described.extent[0] = described.extent[0].checked_mul(format.bytes()).ok_or(Status::INVALID_VALUE)?;
@@ -233,8 +279,18 @@ impl Objects {
         found.filter(|(_, texture)| texture.is_some() == is_texture).ok_or(Status::INVALID_VALUE)
     }
 
-    fn remove(&self, handle: u64, is_texture: bool) -> Answer {
+    fn remove(&self, driver: &Driver, handle: u64, is_texture: bool) -> Answer {
         self.get(handle, is_texture)?;
+        if driver.runs_machine_code() {
+            // What is queued may read by it.
+            driver.streams.synchronize_all(&driver.session)?;
+            if self.0.lock().live.remove(&handle).is_some() {
+                let question = if is_texture { Question::FreeTexture } else { Question::FreeSurface };
+                let freed = driver.session.ask_driver(question, None, &[handle]);
+                freed.map_err(|error| Status::of(&error))?;
+            }
+            return Ok(());
+        }
         let mut state = self.0.lock();
         if state.live.remove(&handle).is_some() {
             state.free.push(handle);
@@ -244,11 +300,13 @@ impl Objects {
 }
 
 pub(crate) fn destroy(texture: u64) -> Answer {
-    driver()?.textures.remove(texture, true)
+    let driver = driver()?;
+    driver.textures.remove(driver, texture, true)
 }
 
 pub(crate) fn destroy_surface(surface: u64) -> Answer {
-    driver()?.textures.remove(surface, false)
+    let driver = driver()?;
+    driver.textures.remove(driver, surface, false)
 }
 
 pub(crate) fn resource(to: Out<Resource>, texture: u64) -> Answer {

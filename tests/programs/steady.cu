@@ -80,5 +80,9 @@ int main(int argc, char **argv) {
     for (int at = 0; at < n; at++) {
         if (pageable[at] != expected) Program::fail("%d is %f, expected %f", at, pageable[at], expected);
     }
+    CHECK(cudaGraphExecDestroy(executable));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaFreeHost(pinned));
+    CHECK(cudaFree(data));
     return Program::pass("%d steps", steps);
 }

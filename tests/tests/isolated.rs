@@ -350,6 +350,7 @@ fn programs_run_isolated_as_they_do_guarded() {
         "graph_memory",
         "device_variable",
         "shared_events",
+        "textures",
     ] {
         let mut run = kernel.run_command(&program(name));
         run.env("BULKHEAD_DOMAIN", "isolated");

@@ -4,9 +4,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use bulkhead_gpu::{
-    Access, Compiled, DeviceAddress, DeviceInfo, EntryId, EntryInfo, Error, EventId, FillPattern, Gpu,
-    GraphId, HostAddress, HostRange, ImageId, Launch, LoadedImage, MemoryId, Node, Question, StreamId, Taken,
-    Work,
+    Access, ArrayCopy, Compiled, DeviceAddress, DeviceInfo, EntryId, EntryInfo, Error, EventId, FillPattern,
+    Gpu, GraphId, HostAddress, HostRange, ImageId, Launch, LoadedImage, MemoryId, Node, Question, StreamId,
+    Taken, Work,
 };
 
 use crate::sys::{Code, Event, Function, Management, Physical, Stream, pages};
@@ -539,7 +539,17 @@ impl Gpu for Cuda {
                 self.write_output()?;
                 Ok(Vec::new())
             }
+            Question::MakeArray
+            | Question::FreeArray
+            | Question::MakeTexture
+            | Question::FreeTexture
+            | Question::MakeSurface
+            | Question::FreeSurface => self.ask_for_object(question, words),
         }
+    }
+
+    fn copy_array(&self, stream: StreamId, copy: &ArrayCopy) -> Result<(), Error> {
+        self.copy_array_of(stream, copy)
     }
 
     fn set_entry_attribute(&self, entry: EntryId, attribute: u32, value: i32) -> Result<(), Error> {

@@ -22,6 +22,7 @@
 #[expect(unsafe_code, reason = "calls the driver")]
 mod sys;
 
+mod arrays;
 mod failure;
 mod gpu;
 mod graphs;
@@ -86,6 +87,7 @@ pub struct Cuda {
     images: Mutex<image::Images>,
     graphs: Mutex<graphs::Graphs>,
     made: Mutex<made::MadeGraphs>,
+    objects: Mutex<arrays::Objects>,
     /// The event of each stream by which others wait for it.
     hops: Mutex<HashMap<u64, sys::Event>>,
     reserved: ranges::Ranges,
@@ -158,6 +160,7 @@ impl Cuda {
             images: Mutex::new(image::Images { next: 1, loaded: HashMap::new() }),
             graphs: Mutex::default(),
             made: Mutex::default(),
+            objects: Mutex::default(),
             hops: Mutex::default(),
             reserved: ranges::Ranges::default(),
             registered: ranges::Ranges::default(),

@@ -246,6 +246,12 @@ pub trait Gpu: Send + Sync {
         Err(Error::Refused("this device has no driver to ask".to_owned()))
     }
 
+    /// Copies between an array ([`Question::MakeArray`]) and device memory.
+    fn copy_array(&self, stream: StreamId, copy: &ArrayCopy) -> Result<(), Error> {
+        let _ = (stream, copy);
+        Err(Error::Refused("this device has no arrays of a driver's".to_owned()))
+    }
+
     /// Sets an attribute of an entry (`CUfunction_attribute`) that was loaded by [`Gpu::load_native`].
     fn set_entry_attribute(&self, entry: EntryId, attribute: u32, value: i32) -> Result<(), Error> {
         let _ = (entry, attribute, value);

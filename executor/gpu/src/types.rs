@@ -93,7 +93,7 @@ pub struct Launch<'a> {
 /// How many kernels a graph of [`crate::Gpu::launch_graph`] has, most first.
 pub const GRAPH_SIZES: [usize; 6] = [128, 64, 32, 16, 8, 4];
 
-/// What a driver is asked that changes nothing, and the words that it is asked with.
+/// What a driver is asked, and the words that it is asked with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Question {
     /// How many clusters of a launch are on the device at a time. Grid, block (three words each), bytes of dynamic shared
@@ -110,6 +110,50 @@ pub enum Question {
     /// Nothing: the driver writes what kernels have printed to the process's standard output, of those that have
     /// passed.
     Output,
+    /// A new array's number. Width, height, depth, format, channels, flags: as `cuArray3DCreate` takes them.
+    MakeArray,
+    /// Nothing: an array is destroyed, by its number.
+    FreeArray,
+    /// A new texture, as kernels name it. The kind of its resource; an array's number, or address, format and channels, and
+    /// extents (5 words of `CUDA_RESOURCE_DESC`); `CUDA_TEXTURE_DESC` (13 words); whether there is a view, and that
+    /// (`CUDA_RESOURCE_VIEW_DESC`, 14 words).
+    MakeTexture,
+    /// Nothing: a texture is destroyed.
+    FreeTexture,
+    /// A new surface, as kernels name it, of an array, by its number.
+    MakeSurface,
+    /// Nothing: a surface is destroyed.
+    FreeSurface,
+}
+
+/// A copy between an array and device memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ArrayCopy {
+    /// The array's number.
+    pub array: u64,
+    /// From where on in it: bytes of a row, rows, slices or layers.
+    pub at: [u32; 3],
+    /// The memory.
+    pub memory: DeviceAddress,
+    /// From row to row of it, in bytes.
+    pub row_bytes: u64,
+    /// Rows from slice to slice of it.
+    pub rows: u32,
+    /// Bytes of a row, rows, slices.
+    pub shape: [u32; 3],
+    /// Into the array; else out of it.
+    pub to_array: bool,
+}
+
+impl ArrayCopy {
+    /// Bytes of the memory from the first to the last that is copied; `None` where no range has so many.
+    #[must_use]
+    pub fn bytes(&self) -> Option<u64> {
+        let [width, height, depth] = self.shape.map(u64::from);
+        let slices = depth.checked_sub(1)?.checked_mul(u64::from(self.rows))?;
+        let rows = slices.checked_add(height.checked_sub(1)?)?;
+        rows.checked_mul(self.row_bytes)?.checked_add(width)
+    }
 }
 
 impl Question {
@@ -121,6 +165,9 @@ impl Question {
             Self::TensorMapTiled => 26,
             Self::TensorMapIm2col => 29,
             Self::Output => 0,
+            Self::MakeArray => 6,
+            Self::MakeTexture => 34,
+            Self::FreeArray | Self::FreeTexture | Self::MakeSurface | Self::FreeSurface => 1,
         }
     }
 

@@ -26,6 +26,7 @@ use crate::{
     streams::Streams,
 };
 
+mod arrays;
 mod graphs;
 mod stuck;
 
@@ -55,6 +56,7 @@ const WAITED: EntryId = EntryId(103);
 const GRAPH: EntryId = EntryId(104);
 const CHANGED: EntryId = EntryId(105);
 /// No device launches this one.
+const COPIED: EntryId = EntryId(106);
 const BROKEN: EntryId = EntryId(102);
 
 /// A device that takes fills and launches and never does them. It notes what was launched.
@@ -191,6 +193,10 @@ impl Gpu for Idle {
     }
     fn copy_on_device(&self, _: StreamId, _: DeviceAddress, _: DeviceAddress, _: u64) -> Answer {
         no()
+    }
+    fn copy_array(&self, _: StreamId, _: &bulkhead_gpu::ArrayCopy) -> Answer {
+        self.1.order.lock().push(COPIED);
+        Ok(())
     }
     fn fill(&self, _: StreamId, _: DeviceAddress, _: FillPattern, _: u64) -> Answer {
         self.1.order.lock().push(FILLED);

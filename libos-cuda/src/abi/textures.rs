@@ -52,6 +52,16 @@ pub(crate) struct TextureDescription {
     pub(crate) border: [u32; 4],
     reserved: [u32; 12],
 }
+
+impl TextureDescription {
+    /// As it lies in memory, in words.
+    pub(crate) fn words(&self) -> [u64; 13] {
+        let plain = [self.filter, self.flags, self.anisotropy];
+        let parts: [&[u32]; 5] = [&self.address, &plain, &self.mipmaps, &self.border, &self.reserved];
+        let mut halves = parts.into_iter().flatten().map(|half| u64::from(*half));
+        std::array::from_fn(|_| halves.next().unwrap_or(0) | halves.next().unwrap_or(0) << 32)
+    }
+}
 const _: () =
     assert!(size_of::<TextureDescription>() == 104 && std::mem::offset_of!(TextureDescription, border) == 40);
 

@@ -49,6 +49,7 @@ pub(crate) struct AcceptedGates;
 /// What the device is.
 #[derive(Debug)]
 pub(crate) struct Device {
+    pub(crate) backend: String,
     pub(crate) name: String,
     pub(crate) uuid: [u8; 16],
     pub(crate) memory_bytes: u64,
@@ -469,6 +470,7 @@ impl Session {
         let device = Device {
             name: "Recording Device".into(),
             uuid: *b"recording device",
+            backend: "software".to_owned(),
             memory_bytes: 8 << 30,
             architecture: 90,
         };

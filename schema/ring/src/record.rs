@@ -32,6 +32,7 @@ const AFTER: u32 = 14;
 const MAKE_GRAPH: u32 = 15;
 const LAUNCH_GRAPH: u32 = 16;
 const DESTROY_GRAPH: u32 = 17;
+const COPY_ARRAY: u32 = 18;
 
 /// A capability's name: slot and generation, an allegation like every other field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -112,6 +113,27 @@ pub struct Copy {
     pub bytes: u64,
 }
 
+/// A copy between an array of the driver's and device memory, in isolated sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ArrayCopy {
+    /// The array, by the number that the executor gave it.
+    pub array: u64,
+    /// From where on in it: bytes of a row, rows, slices or layers.
+    pub at: [u32; 3],
+    /// The memory.
+    pub memory: Bind,
+    /// From where on in it, in bytes.
+    pub offset: u64,
+    /// From row to row of it, in bytes.
+    pub row_bytes: u64,
+    /// Rows from slice to slice of it.
+    pub rows: u32,
+    /// Bytes of a row, rows, slices.
+    pub shape: [u32; 3],
+    /// Into the array; else out of it.
+    pub to_array: bool,
+}
+
 /// Element of a fill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pattern {
@@ -187,6 +209,8 @@ pub enum Record {
     CopyToHost { stream: u32, copy: Copy },
     /// Device memory to device memory.
     CopyOnDevice { stream: u32, copy: Copy },
+    /// An array of the driver's to device memory, or the other way.
+    CopyArray { stream: u32, copy: ArrayCopy },
     /// Fill device memory with `count` elements.
     Fill { stream: u32, to: Bind, offset: u64, pattern: Pattern, count: u64 },
     /// Later work of `stream` starts after `position` of the stream `on` has passed.
@@ -260,6 +284,7 @@ impl Record {
             | Self::CopyToDevice { stream, .. }
             | Self::CopyToHost { stream, .. }
             | Self::CopyOnDevice { stream, .. }
+            | Self::CopyArray { stream, .. }
             | Self::Fill { stream, .. }
             | Self::WaitOn { stream, .. }
             | Self::HostBarrier { stream, .. }
@@ -332,6 +357,18 @@ impl Record {
             Self::CopyToDevice { copy, .. } => copy.encode(&mut words, COPY_TO_DEVICE),
             Self::CopyToHost { copy, .. } => copy.encode(&mut words, COPY_TO_HOST),
             Self::CopyOnDevice { copy, .. } => copy.encode(&mut words, COPY_ON_DEVICE),
+            Self::CopyArray { copy, .. } => {
+                let ([x, y, z], [width, height, depth]) = (copy.at, copy.shape);
+                words[1] = name(copy.memory);
+                words[2] = copy.offset;
+                words[3] = copy.array;
+                words[4] = pair(x, y);
+                words[5] = pair(z, u32::from(copy.to_array));
+                words[6] = copy.row_bytes;
+                words[7] = pair(copy.rows, width);
+                words[8] = pair(height, depth);
+                COPY_ARRAY
+            }
             Self::Fill { to, offset, pattern, count, .. } => {
                 words[1] = name(to);
                 words[2] = offset;
@@ -466,6 +503,23 @@ impl Record {
             COPY_TO_DEVICE => Self::CopyToDevice { stream, copy: Copy::decode(words) },
             COPY_TO_HOST => Self::CopyToHost { stream, copy: Copy::decode(words) },
             COPY_ON_DEVICE => Self::CopyOnDevice { stream, copy: Copy::decode(words) },
+            COPY_ARRAY => {
+                let copy = ArrayCopy {
+                    memory: bind(words[1]),
+                    offset: words[2],
+                    array: words[3],
+                    at: [low(words[4]), high(words[4]), low(words[5])],
+                    to_array: match high(words[5]) {
+                        0 => false,
+                        1 => true,
+                        _ => return Err(field("direction")),
+                    },
+                    row_bytes: words[6],
+                    rows: low(words[7]),
+                    shape: [high(words[7]), low(words[8]), high(words[8])],
+                };
+                Self::CopyArray { stream, copy }
+            }
             FILL => {
                 let value = high(words[4]);
                 let pattern = match low(words[4]) {
@@ -594,6 +648,19 @@ mod tests {
             Record::CopyToDevice { stream: 1, copy },
             Record::CopyToHost { stream: 2, copy },
             Record::CopyOnDevice { stream: 3, copy },
+            Record::CopyArray {
+                stream: 5,
+                copy: ArrayCopy {
+                    array: u64::MAX,
+                    at: [1, u32::MAX, 3],
+                    memory: to,
+                    offset: 1 << 40,
+                    row_bytes: 1 << 41,
+                    rows: 7,
+                    shape: [u32::MAX, 5, 6],
+                    to_array: true,
+                },
+            },
             Record::Fill { stream: 4, to, offset: 5, pattern: Pattern::Bits8(6), count: 7 },
             Record::Fill { stream: 4, to, offset: 5, pattern: Pattern::Bits16(600), count: 7 },
             Record::Fill { stream: 4, to, offset: 5, pattern: Pattern::Bits32(u32::MAX), count: u64::MAX },

@@ -142,5 +142,12 @@ calls! {
         *mut c_void, c_uint, c_uint, *mut c_void, *const u64, *const u64, *const c_int, *const c_int, c_uint, c_uint,
         *const c_uint, c_uint, c_uint, c_uint, c_uint
     );
+    array_create = "cuArray3DCreate_v2"(*mut *mut c_void, *const c_void);
+    array_destroy = "cuArrayDestroy"(*mut c_void);
+    texture_create = "cuTexObjectCreate"(*mut u64, *const c_void, *const c_void, *const c_void);
+    texture_destroy = "cuTexObjectDestroy"(u64);
+    surface_create = "cuSurfObjectCreate"(*mut u64, *const c_void);
+    surface_destroy = "cuSurfObjectDestroy"(u64);
+    copy_shaped = "cuMemcpy3DAsync_v2"(*const CUDA_MEMCPY3D, CUstream);
     write_value64 = "cuStreamWriteValue64_v2"(CUstream, CUdeviceptr, u64, c_uint);
 }

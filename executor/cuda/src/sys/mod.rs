@@ -7,6 +7,7 @@
 //! A wrapper is a safe function, and what its SAFETY comment asks of a handle is kept by the tables of
 //! this crate: a handle is in a table from its making until its destruction, and every use pins it there.
 
+mod arrays;
 mod calls;
 mod chains;
 mod graphs;
@@ -18,6 +19,7 @@ mod questions;
 
 use std::ffi::c_int;
 
+pub(crate) use arrays::DriverArray;
 pub(crate) use chains::Chain;
 pub(crate) use graphs::{Made, Step};
 pub(crate) use load::{Absent, Driver};

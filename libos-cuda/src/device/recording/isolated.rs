@@ -1,6 +1,6 @@
 //! No session here is isolated.
 
-use super::super::{Error, ErrorCode, Handle, Question};
+use super::super::{ArrayCopy, Error, ErrorCode, Handle, Question};
 use super::{DeviceRange, Entry, Fence, Image, Launch, Pattern, Session, Stream, error};
 
 impl Image {
@@ -77,6 +77,10 @@ impl Session {
         _fill: impl FnMut(&mut [u8]),
     ) -> Result<Fence, Error> {
         error(ErrorCode::NotSupported, &entry.name)
+    }
+
+    pub(crate) fn copy_array(&self, _: Stream, _: DeviceRange, _: ArrayCopy) -> Result<Fence, Error> {
+        error(ErrorCode::NotSupported, "there are no arrays here")
     }
 
     pub(crate) fn ask_driver(&self, _: Question, _: Option<&Entry>, _: &[u64]) -> Result<Vec<u64>, Error> {
