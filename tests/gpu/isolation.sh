@@ -80,6 +80,10 @@ wait $program
 [ "$charged" -ge 3584 ] && grep -q right "$work/ours"
 check "arrays of an image are charged" $? "$charged MiB are, of which 3,072 are arrays; $(tail -n 1 "$work/ours")"
 
+"$nvcc" -O2 -arch=sm_90 -o "$work/textures" "$here/../programs/textures.cu" && isolated "$work/textures" > "$work/ours" 2>&1
+grep -q '^PASS' "$work/ours"
+check "textures and surfaces are the device's" $? "$(tail -n 1 "$work/ours")"
+
 if command -v nvidia-smi > /dev/null && python3 -c 'import torch' 2> /dev/null; then
     PAUSE=5 BITS=28 isolated python3 "$here/../torch/shared.py" > "$work/ours" 2> "$work/err" &
     program=$!
