@@ -127,7 +127,10 @@ pub(crate) fn run(executor: &Weak<Executor>) {
             let ran = state.busy.stuck.map_or(Duration::ZERO, |since| since.elapsed());
             let most = executor.patience.kernel.filter(|most| ran > *most);
             let why = most.map(|most| {
-                format!("`{}` ran for {:.1} s, and {most:?} are allowed", state.named(), ran.as_secs_f32())
+                let (name, ran) = (state.named(), ran.as_secs_f32());
+                format!(
+                    "`{name}`, or what was launched before it, ran for {ran:.1} s, and {most:?} are allowed"
+                )
             });
             drop(state);
             if let Some(why) = why {

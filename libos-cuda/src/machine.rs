@@ -64,9 +64,10 @@ fn judge(files: impl Iterator<Item = PathBuf>) -> Found {
 /// Whether a file is Python's interpreter, as a program or as a library.
 fn is_python(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let name = name.trim_end_matches(" (deleted)");
     ["python", "libpython", "pypy", "libpypy"].iter().any(|start| {
         let version = name.strip_prefix(start).map(|rest| rest.trim_end_matches(".so.1.0"));
-        version.is_some_and(|rest| rest.chars().all(|c| c.is_ascii_digit() || ".-_cdo".contains(c)))
+        version.is_some_and(|rest| rest.chars().all(|c| c.is_ascii_digit() || ".-_cdmot".contains(c)))
     })
 }
 
@@ -311,7 +312,15 @@ mod tests {
         assert_eq!(judged(&[&both.0, &alone.0, &python]), Found::MachineCode(alone.0.clone()));
         assert_eq!(judged(&[&stub.0]), Found::Ptx);
         assert_eq!(judged(&[]), Found::Ptx);
-        for name in ["python", "python3", "python3.11d", "libpython3.11.so.1.0", "pypy3"] {
+        for name in [
+            "python",
+            "python3",
+            "python3.11d",
+            "libpython3.11.so.1.0",
+            "pypy3",
+            "python3.13t",
+            "python3.12 (deleted)",
+        ] {
             assert!(is_python(Path::new(name)), "{name}");
         }
         for name in ["python-config.sh", "libpythonic.so", "pythonize", "py", "lib"] {

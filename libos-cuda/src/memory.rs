@@ -7,7 +7,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::abi::{Host, NullStream, Out, OutMaybe};
 use crate::context::driver_and_current;
-use crate::device::{Buffer, DeviceRange, Freed, HostBuffer, HostSpan, Image, Stray};
+use crate::device::{Buffer, DeviceRange, ErrorCode, Freed, HostBuffer, HostSpan, Image, Stray};
 use crate::driver::{Driver, driver};
 use crate::freed;
 use crate::graph::{self, Storage, Stored, Work};
@@ -284,7 +284,12 @@ pub(crate) fn acquire(driver: &Driver, context: u64, bytes: u64) -> Result<u64, 
 }
 
 fn acquire_pooled(driver: &Driver, context: u64, bytes: u64, pooled: Option<Pooled>) -> Result<u64, Status> {
-    let buffer = driver.session.allocate(bytes).map_err(|error| Status::of(&error))?;
+    let buffer = driver.session.allocate(bytes).map_err(|error| {
+        if error.code == ErrorCode::Unavailable {
+            report::once(&format!("{error}"));
+        }
+        Status::of(&error)
+    })?;
     let address = buffer.address();
     let bytes = buffer.bytes().min(bytes);
     driver.memory.insert_pooled(address, bytes, What::Device(buffer), context, pooled)?;

@@ -13,7 +13,7 @@ use std::{
 };
 
 use bulkhead_client::{
-    Access, Buffer, Domain, ErrorCode, Options, Pattern, Received, Session, Share, Terms, Uses,
+    Access, Buffer, Domain, ErrorCode, Moment, Options, Pattern, Received, Session, Share, Terms, Uses,
 };
 use bulkhead_tests::{
     kernel::Kernel,
@@ -169,4 +169,52 @@ fn cuts_that_others_ask_for_do_not_halt_a_session() {
             running.end();
         });
     }
+}
+
+#[test]
+fn who_maps_what_is_taken_back_before_it_was_handed_over_goes_on() {
+    let kernel = Kernel::telling(&[]);
+    let (owner, taker) = (isolated(&kernel, "owner"), isolated(&kernel, "taker"));
+    let arena = owner.allocate_arena(PAGE_BYTES).unwrap();
+    let (share, given) = give(&arena, &taker);
+    stop(&kernel, "owner");
+    thread::scope(|scope| {
+        let accepting = scope.spawn(|| taker.accept(&given).err().unwrap().code);
+        thread::sleep(Duration::from_millis(300));
+        drop(share.revoke().unwrap());
+        assert_eq!(accepting.join().unwrap(), ErrorCode::Revoked);
+    });
+    thread::sleep(Duration::from_secs(1));
+    taker.status().unwrap();
+    assert!(!kernel.log().contains("does not let go"), "{}", kernel.log());
+}
+
+#[test]
+fn memory_is_not_called_quiescent_while_a_session_that_frees_its_own_has_it_mapped() {
+    let kernel = Kernel::with(&["--device-memory", "1GiB"]);
+    let [owner, victim, taker] = ["owner", "victim", "taker"].map(|name| Tenant::new(&kernel, name));
+    let own = victim.session.allocate_arena(PAGE_BYTES).unwrap();
+    let (own_share, given) = give(&own, &taker.session);
+    let arena = owner.arena(PAGE_BYTES, 7);
+    let (share, lent) = give(&arena, &victim.session);
+    let (first, second) = (victim.session.accept(&lent).unwrap(), victim.session.accept(&lent).unwrap());
+    let at = first.address();
+    let word = taker.session.allocate(64).unwrap();
+    let running = taker.runs(word.address());
+    thread::scope(|scope| {
+        // It waits for the taker's kernel, and what the victim frees waits for it.
+        scope.spawn(|| drop(taker.session.accept(&given)));
+        thread::sleep(Duration::from_millis(200));
+        drop((own_share, own, first));
+        thread::sleep(Duration::from_millis(300));
+        drop(second);
+        let revocation = share.revoke().unwrap();
+        let start = Instant::now();
+        while !revocation.wait(Moment::Quiescent, Duration::from_millis(100)).unwrap().reached {
+            assert!(start.elapsed() < 2 * LATE, "it never is");
+        }
+        // What the victim's kernels find there now is not the owner's.
+        assert!(victim.session.status().is_err() || victim.loads(at) != 7, "it is mapped still");
+        running.end();
+    });
 }

@@ -292,7 +292,7 @@ fn a_grid_in_slices_runs_for_no_longer_than_any_kernel_may() {
     let session = tenant.session.clone();
     let error = within("its session ends", move || session.wait(fence).expect_err("it is ended"));
     assert_eq!(error.code, ErrorCode::LaunchTimeout, "{error}");
-    until("the log says so", || kernel.log().contains("`empty` ran for"));
+    until("the log says so", || kernel.log().contains("`empty`, or what was launched before it, ran for"));
     drop((image, tenant));
     until("the session is gone", || kernel.status().session("tenant").is_none());
     neighbour.work();

@@ -150,6 +150,11 @@ impl ArrayCopy {
     #[must_use]
     pub fn bytes(&self) -> Option<u64> {
         let [width, height, depth] = self.shape.map(u64::from);
+        let rows_overlap = height > 1 && self.row_bytes < width;
+        let slices_overlap = depth > 1 && (self.rows < self.shape[1] || self.row_bytes < width);
+        if rows_overlap || slices_overlap {
+            return None;
+        }
         let slices = depth.checked_sub(1)?.checked_mul(u64::from(self.rows))?;
         let rows = slices.checked_add(height.checked_sub(1)?)?;
         rows.checked_mul(self.row_bytes)?.checked_add(width)

@@ -62,6 +62,8 @@ pub(crate) struct Batch {
     mark: Cell<Option<(Line, u64)>>,
     /// Whether device memory of it may be mapped still.
     pub(crate) is_mapped: Cell<bool>,
+    /// No work reaches any of it; it is quiescent once that is so of all that its session severed before.
+    pub(crate) has_passed: Cell<bool>,
 }
 
 impl Batch {
@@ -78,6 +80,7 @@ impl Batch {
             count: Cell::new(0),
             mark: Cell::new(None),
             is_mapped: Cell::new(true),
+            has_passed: Cell::new(false),
         }
     }
 
@@ -119,6 +122,11 @@ impl Batch {
 
     pub(crate) fn stage(&self) -> Stage {
         self.stage.get()
+    }
+
+    /// Whether work may reach it, or memory of it may be mapped: its session has not let go of it.
+    pub(crate) fn is_held(&self) -> bool {
+        self.stage() < Stage::Quiescent || self.stage() < Stage::Done && self.is_mapped.get()
     }
 
     pub(crate) fn reach(&self, stage: Stage) {

@@ -91,7 +91,11 @@ impl Device {
         tokio::task::spawn_local(async move {
             let result = match shared.pool.take() {
                 Some(waited) => Ok(waited),
-                None => shared.start_in_turn(&party).await,
+                None => match shared.start_in_turn(&party).await {
+                    // One that waits by now may have what this one did not get: a user of its own.
+                    Err(error) => shared.pool.take().ok_or(error),
+                    started => started,
+                },
             };
             if let Ok((alone, incarnation)) = &result {
                 incarnation.link.belongs_to(&party);

@@ -132,7 +132,8 @@ impl Device {
                 Ok(Answer::Words(words)) => Taken::of(&words),
                 Ok(_) => None,
                 Err(error) => {
-                    if !is_told && !sessions.is_empty() {
+                    // The software GPU has nobody who could tell, and nothing that is taken beside.
+                    if !is_told && !sessions.is_empty() && shared.info.backend != "software" {
                         is_told = true;
                         tracing::warn!(device = self.index, %error, "what processes take of the device is not known, nor charged");
                     }

@@ -1,6 +1,11 @@
 //! Memory of other sessions, mapped in this one.
 
-use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
 
 use bulkhead_caps::{Access, Kind, Need, ObjectId, View};
 use bulkhead_mm::{DeviceAddress, PAGE_BYTES, Range, Resource};
@@ -32,6 +37,10 @@ pub(super) struct Mapping {
     offset: u64,
     /// The pieces that are mapped.
     parts: RefCell<Vec<Part>>,
+    /// A piece for which nobody waited: it may be mapped.
+    uncertain: Cell<Option<Part>>,
+    /// Records may name it.
+    bound: Cell<bool>,
     /// Whether nothing is being mapped any more.
     settled: watch::Sender<bool>,
     /// When its capability was seen to have ended.
@@ -105,6 +114,16 @@ impl Mapping {
         self.parts.borrow().iter().filter_map(|part| self.place(*part)).collect()
     }
 
+    /// Where a piece may be mapped of which nobody knows.
+    pub(super) fn uncertain(&self) -> Option<Range> {
+        self.uncertain.get().and_then(|part| self.place(part))
+    }
+
+    /// Whether nothing of it was ever mapped, or named to the executor.
+    pub(super) fn is_untouched(&self) -> bool {
+        self.parts.borrow().is_empty() && self.uncertain.get().is_none() && !self.bound.get()
+    }
+
     fn place(&self, part: Part) -> Option<Range> {
         Part { offset: part.offset.checked_sub(self.offset)?, end: part.end.checked_sub(self.offset)? }
             .at(self.range.start())
@@ -119,7 +138,7 @@ impl Mapping {
         session.release_place(self.range, self.access)?;
         let memory = self.memory()?;
         memory.remove_mapping();
-        for part in self.parts.take() {
+        for part in self.parts.take().into_iter().chain(self.uncertain.take()) {
             memory.unshare(part);
         }
         Ok(())
@@ -226,6 +245,8 @@ impl Session {
             access,
             offset: view.offset,
             parts: RefCell::default(),
+            uncertain: Cell::new(None),
+            bound: Cell::new(false),
             settled: watch::Sender::new(false),
             dead: watch::Sender::new(None),
         });
@@ -238,6 +259,7 @@ impl Session {
         self.share(&lender, &mapping, part, &held).await?;
         let address = range.start().0;
         held.look()?;
+        mapping.bound.set(true);
         let bound = self.bind(&[Bound { handle, address, bytes: view.bytes, access }]);
         mapping.unless_dead(self, bound).await?;
         drop(settling);
@@ -343,8 +365,8 @@ impl Session {
         &self,
         lender: &Session,
         mapping: &Mapping,
-        from: Range,
-        to: Range,
+        piece: Part,
+        (from, to): (Range, Range),
     ) -> Result<Answer, Error> {
         // It may wait for long until this session's executor reads it.
         let on_the_way = self.charge(Resource::Descriptors, 1)?;
@@ -361,10 +383,17 @@ impl Session {
             return Err(Error::new(ErrorCode::Protocol, "an executor hands over something else than memory"));
         }
         self.note_asked();
+        // Where nobody waits for the answer it may be mapped all the same.
+        mapping.uncertain.set(Some(piece));
         let imported = self.link().call_with_passed(self.id, (descriptor, Some(on_the_way)), |request| {
             write_range(request.init_import_arena(), self.id, to);
         });
-        mapping.unless_dead(self, imported).await
+        let answer = mapping
+            .unless_dead(self, async { Ok(imported.await) })
+            .await
+            .inspect_err(|_| mapping.memory().map(|memory| memory.share(piece)).unwrap_or_default())?;
+        mapping.uncertain.set(None);
+        answer
     }
 
     /// Has every piece mapped; pieces that reach further are cut first. Others wait for the cuts and not for the mapping,
@@ -388,28 +417,19 @@ impl Session {
             held.look()?;
             let from = piece.at(start).ok_or_else(nowhere)?;
             let to = mapping.place(piece).ok_or_else(nowhere)?;
-            // Whatever becomes of this call, it may be mapped from here on: the reaper has it unmapped.
-            sharing.pieces.remove(0);
-            mapping.parts.borrow_mut().push(piece);
-            let is_here = Rc::ptr_eq(&lender.incarnation(), &self.incarnation());
-            let shared = if is_here {
+            let shared = if Rc::ptr_eq(&lender.incarnation(), &self.incarnation()) {
                 let shared = self.ask(Vec::new(), |request| {
                     let mut share = request.init_share();
                     write_range(share.reborrow().init_from(), lender.id, from);
                     write_range(share.init_to(), self.id, to);
                 });
-                shared.await
+                shared.await?
             } else {
-                self.import(lender, mapping, from, to).await
+                self.import(lender, mapping, piece, (from, to)).await?
             };
-            if let Err(error) = shared.and_then(|answer| self.done(&answer)) {
-                // Where nobody waited for the answer it may be mapped still.
-                if is_here || mapping.dead().is_none() && self.live().is_ok() {
-                    mapping.parts.borrow_mut().pop();
-                    sharing.pieces.insert(0, piece);
-                }
-                return Err(error);
-            }
+            self.done(&shared)?;
+            mapping.parts.borrow_mut().push(piece);
+            sharing.pieces.remove(0);
         }
         Ok(())
     }
@@ -461,7 +481,7 @@ impl Session {
                 biased;
                 () = answer.closed() => break,
                 over = lender.over() => return Err(over),
-                pace = lender.cuts.turn() => pace,
+                pace = tokio::time::timeout_at(deadline, lender.cuts.turn()) => pace.map_err(|_| cut_up_for_others())?,
             };
             // Nobody knows then what became of the piece.
             let late =
@@ -484,6 +504,11 @@ impl Session {
         pieces.iter().for_each(|piece| memory.share(*piece));
         Ok(pieces)
     }
+}
+
+fn cut_up_for_others() -> Error {
+    let message = "memory of its owner's is being cut for others";
+    Error::new(ErrorCode::TimedOut, message).remedy("try again, or have whole allocations given")
 }
 
 /// What keeps others from unmapping a memory in its own session, and from cutting it.

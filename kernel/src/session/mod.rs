@@ -35,10 +35,8 @@ use bulkhead_caps::{Access, Kind, Line, Need, ObjectId, Owner};
 use bulkhead_mm::{Account, Region, Reservations, Resource, SINK_BYTES, Slot};
 use bulkhead_ring::{Control, layout};
 use bulkhead_schema::{Error, ErrorCode, Handle, limits};
-use tokio::{
-    sync::{Mutex, Notify, oneshot, watch},
-    time::Instant,
-};
+use tokio::sync::{Mutex, Notify, oneshot, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use account::{Charge, Spending, columns, write_columns};
@@ -60,6 +58,7 @@ use crate::{
 use accept::Mapping;
 use account::NewAccount;
 use cuts::Cuts;
+use reaper::Passing;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
@@ -175,11 +174,12 @@ pub(crate) struct Session {
     loading: Mutex<()>,
     why_over: RefCell<Option<Error>>,
     over_since: Cell<Option<Instant>>,
-    /// When others may have its memory cut.
     cuts: Cuts,
     phase: watch::Sender<Phase>,
     /// What ended and was not told to the executor yet.
     dying: RefCell<Option<Rc<Batch>>>,
+    /// What was severed and is not quiescent, in order.
+    passing: Passing,
     /// How many batches there were.
     batches: Cell<u64>,
     dying_more: Notify,
@@ -356,6 +356,7 @@ impl Session {
             cuts: Cuts::default(),
             phase: watch::Sender::new(Phase::Open),
             dying: RefCell::default(),
+            passing: Passing::default(),
             batches: Cell::new(0),
             dying_more: Notify::new(),
             on_their_way: Cell::new(0),

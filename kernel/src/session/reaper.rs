@@ -1,15 +1,19 @@
 //! The way back of what ended: unbound, then out of reach, then unmapped.
 
-use std::{cell::Cell, rc::Rc};
+use std::{
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+    rc::Rc,
+};
 
 use bulkhead_caps::{Ended, Extent, ObjectId};
 use bulkhead_mm::Range;
 use bulkhead_schema::{Error, ErrorCode, Handle, Run, limits};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use super::{Phase, Session, accept::Mapping};
 use crate::{
-    books::{Batch, Hurry, Stage, Thing, What},
+    books::{Batch, Dead, Hurry, Stage, Thing, What},
     executor::Answering,
     refusal::internal,
 };
@@ -25,6 +29,13 @@ struct Mapped {
     mappings: Vec<(Handle, Rc<Mapping>)>,
     /// Memory of its own.
     own: Vec<(ObjectId, Rc<Thing>)>,
+}
+
+/// What was severed and is not quiescent, in order.
+#[derive(Default)]
+pub(super) struct Passing {
+    batches: RefCell<VecDeque<Rc<Batch>>>,
+    moved: Notify,
 }
 
 /// What the executor was asked for by those who wait until all that was submitted has passed.
@@ -136,7 +147,7 @@ impl Session {
 
     /// Has the executor refuse new records that name what ended; why it does not. An executor in its tenant's hands has no longer
     /// for that than the tenant has to let go.
-    async fn sever(&self, batch: &Batch) -> Option<Error> {
+    async fn sever(&self, batch: &Rc<Batch>) -> Option<Error> {
         let refused = tokio::select! {
             biased;
             refused = self.ask_to_sever(batch) => refused,
@@ -190,8 +201,11 @@ impl Session {
         refused
     }
 
-    fn severed(&self, batch: &Batch) {
+    fn severed(&self, batch: &Rc<Batch>) {
         batch.mark(self.books().mark_line(batch, self.line));
+        if batch.marked().is_some() {
+            self.passing.batches.borrow_mut().push_back(Rc::clone(batch));
+        }
         self.books().severed(batch);
     }
 
@@ -214,13 +228,19 @@ impl Session {
         }
         let given_back = self.let_go(&batch);
         tokio::pin!(given_back);
-        loop {
+        let mut is_given_back = false;
+        while !is_given_back || batch.stage() < Stage::Quiescent {
+            let another_passes = self.passing.moved.notified();
             tokio::select! {
                 biased;
                 () = self.until(Phase::Closed) => break,
-                () = &mut given_back => break,
-                () = batch.overdue(), if batch.stage() < Stage::Quiescent && self.live().is_ok() => {
-                    if batch.stage() < Stage::Quiescent {
+                () = &mut given_back, if !is_given_back => {
+                    is_given_back = true;
+                    self.quiescent(&batch);
+                }
+                () = another_passes, if is_given_back => {}
+                () = batch.overdue(), if batch.is_held() && self.live().is_ok() => {
+                    if batch.is_held() {
                         self.end(&overdue());
                     }
                 }
@@ -256,6 +276,23 @@ impl Session {
         }
         for (_, mapping) in &mapped.mappings {
             mapping.settled().await;
+        }
+        let is_untouched = |dead: &Dead| {
+            let mut of = mapped.mappings.iter().filter(|(handle, _)| *handle == dead.handle);
+            !dead.is_memory && of.any(|(_, mapping)| mapping.is_untouched())
+        };
+        if batch.dead().iter().all(is_untouched) {
+            // What was not mapped, since that was refused, no work reaches.
+            self.quiescent(batch);
+        }
+        // One that was asked for, and for whose answer nobody waited, is there or is not: requests are done in order.
+        for range in mapped.mappings.iter().filter_map(|(_, mapping)| mapping.uncertain()) {
+            match self.unmap(range).1.await.and_then(|answer| self.done(&answer)) {
+                Err(error) if error.code != ErrorCode::InvalidArgument => {
+                    return self.give_up(error, "unmap").await;
+                }
+                Ok(()) | Err(_) => {}
+            }
         }
         let ranges = match self.ranges(&mapped).await {
             Ok(ranges) => ranges,
@@ -359,13 +396,25 @@ impl Session {
         }
     }
 
+    /// No work reaches a batch any more. The line that it stands on passes in order: where something that was severed before is
+    /// still mapped, because it was being mapped, this one waits for that.
     fn quiescent(&self, batch: &Batch) {
-        if batch.stage() < Stage::Quiescent {
-            batch.reach(Stage::Quiescent);
-            if let Some((line, mark)) = batch.marked() {
+        batch.has_passed.set(true);
+        if batch.marked().is_none() {
+            return batch.reach(Stage::Quiescent);
+        }
+        while let Some(first) = self.first_passed() {
+            first.reach(Stage::Quiescent);
+            self.passing.moved.notify_waiters();
+            if let Some((line, mark)) = first.marked() {
                 self.books().completed(line, mark);
             }
         }
+    }
+
+    fn first_passed(&self) -> Option<Rc<Batch>> {
+        let mut passing = self.passing.batches.borrow_mut();
+        passing.front().is_some_and(|first| first.has_passed.get()).then(|| passing.pop_front()).flatten()
     }
 
     /// Waits until all that was submitted before has passed, however long that takes. The executor is asked once for all who wait.

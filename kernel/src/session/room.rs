@@ -64,7 +64,7 @@ async fn wait_for_those_that_end(
         if back.fold(left, u64::saturating_add) < bytes {
             break;
         }
-        tokio::time::sleep(looking.pause()).await;
+        tokio::time::sleep(looking.pause().min(deadline - Instant::now())).await;
     }
     room()
 }

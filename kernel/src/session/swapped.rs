@@ -133,7 +133,7 @@ impl Drop for Move<'_> {
 }
 
 fn suspended() -> Error {
-    Error::new(ErrorCode::OutOfMemory, "the session is suspended: its memory is not on the device")
+    Error::new(ErrorCode::Unavailable, "the session is suspended: its memory is not on the device")
         .remedy("its operator lets it go on with `bulkhead resume`")
 }
 

@@ -84,6 +84,31 @@ fn memory_that_is_freed_waits_for_whoever_still_uses_it() {
 }
 
 #[test]
+fn what_is_let_go_of_later_makes_nothing_quiescent_that_is_still_held() {
+    with_changed_kernel(Manners::default(), hasty, async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let session = client.open("one").await.unwrap();
+        let (first, second) = (session.allocate(PAGE).await.unwrap(), session.allocate(PAGE).await.unwrap());
+        harness.fake.behave(Manners { holds_unmaps: true, ..Manners::default() });
+        let held = close(&first.client).await.unwrap();
+        assert!(held.wait(Moment::Severed, 20_000).await.0);
+        until(async || harness.fake.asked().contains(&Asked::Unmap { session: session.id, bytes: PAGE }))
+            .await;
+        // Answers come in another order than questions.
+        harness.fake.behave(Manners::default());
+        let later = close(&second.client).await.unwrap();
+        assert!(later.wait(Moment::Severed, 20_000).await.0);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(!held.wait(Moment::Quiescent, 0).await.0, "work still reaches it");
+        assert!(!later.wait(Moment::Quiescent, 0).await.0, "it waits for what was severed before");
+        session.memory().await.unwrap();
+        harness.fake.let_go();
+        assert!(held.wait(Moment::Reclaimed, 20_000).await.0);
+        assert!(later.wait(Moment::Reclaimed, 20_000).await.0);
+    });
+}
+
+#[test]
 fn own_work_may_keep_own_memory_as_long_as_it_likes() {
     with_changed_kernel(Manners::default(), hasty, async |harness| {
         let client = Client::new(&harness.directory).await;

@@ -179,6 +179,14 @@ impl Records {
 pub(crate) struct Session {
     pub(crate) phase: Phase,
     pub(crate) owner: Owner,
+    /// It is isolated: its executor is its own, and ends with it.
+    pub(crate) alone: bool,
+    /// That executor answers nothing.
+    pub(crate) mute: bool,
+    /// It answers what it does not do.
+    pub(crate) lies: bool,
+    /// Marks of unmappings on its control line, in order, and whether each has been answered: the line passes in that order.
+    pub(crate) passing: VecDeque<(u64, bool)>,
     /// What the pump admits, and what the control thread does.
     pub(crate) work: Line,
     pub(crate) control: Line,

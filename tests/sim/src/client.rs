@@ -19,6 +19,7 @@ impl Sim {
             return Ok(());
         }
         let limit = 4 + self.choices.below(12);
+        let alone = self.choices.one_in(3);
         let limits = Amounts::UNLIMITED.with(Resource::Capabilities, u64::from(limit));
         let account = self.ledger.open_below(self.root, limits).map_err(|_| "6: no account")?;
         let slot = u32::try_from(at).ok().and_then(Slot::new).ok_or("too many sessions")?;
@@ -26,6 +27,7 @@ impl Sim {
         let bounds = Range::new(slot.read_write().start(), bytes).ok_or("an address wrapped")?;
         let session = &mut self.sessions[at];
         session.phase = Phase::Open;
+        (session.alone, session.mute, session.lies) = (alone, false, false);
         session.owner = self.tree.open_owner(limit);
         session.work = self.tree.open_line(Some(session.owner));
         session.control = self.tree.open_line(Some(session.owner));
@@ -74,7 +76,7 @@ impl Sim {
         let lives = self.books.named(at, handle).is_some();
         self.tally.note(if lives { Event::Admitted } else { Event::AdmittedWhileSevering });
         ensure(
-            lives || self.books.takings.iter().any(still),
+            lives || session.lies || self.books.takings.iter().any(still),
             "1: an operation was admitted by what was severed",
         )?;
         session.seat.admitted += 1;
@@ -91,7 +93,7 @@ impl Sim {
         let session = &mut self.sessions[at];
         let stream = self.choices.index(STREAMS);
         let (pages, choices, tally) = (&mut self.pages, &mut self.choices, &mut self.tally);
-        let done = session.seat.streams.run(stream, at, pages, choices, tally)?;
+        let done = session.seat.streams.run(stream, (at, session.lies), pages, choices, tally)?;
         if let Some(position) = done {
             session.records.ended(position)?;
             session.records.completed += 1;

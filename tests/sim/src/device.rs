@@ -98,7 +98,7 @@ impl Streams {
     pub(crate) fn run(
         &mut self,
         stream: usize,
-        session: usize,
+        (session, lies): (usize, bool),
         pages: &mut Pages,
         choices: &mut Choices,
         tally: &mut Tally,
@@ -116,9 +116,14 @@ impl Streams {
             Entry::Hole => return Err("2: touched a hole, which ends the context"),
             Entry::Page(page) => {
                 let allowed = pages.at(page).allowed[session] > 0;
-                ensure(allowed, "2: touched a page beyond its revocation, or another session's")?;
-                pages.touch(page, number)?;
-                tally.note(Event::Touched);
+                if !allowed && lies {
+                    // It keeps what others shared with it, and what becomes of that is nobody's concern any more.
+                    tally.note(Event::TouchedWhatItKept);
+                } else {
+                    ensure(allowed, "2: touched a page beyond its revocation, or another session's")?;
+                    pages.touch(page, number)?;
+                    tally.note(Event::Touched);
+                }
             }
         }
         if work.left != u32::MAX {

@@ -83,7 +83,7 @@ impl Seat {
     }
 
     /// Receives the next message.
-    pub(crate) fn receive(&mut self, channel: &mut Channel, fault: Option<Fault>) -> Checked {
+    pub(crate) fn receive(&mut self, channel: &mut Channel, lies: bool, fault: Option<Fault>) -> Checked {
         let Some(sent) = channel.receive() else { return Ok(()) };
         let id = sent.id;
         match sent.message {
@@ -93,6 +93,12 @@ impl Seat {
             Message::Bind { handle, place } => {
                 self.binds.bind(handle, place);
                 channel.answer(id, Answer::Done);
+            }
+            Message::Unbind { unmap, .. } if lies => {
+                channel.answer(id, Answer::Unbound { admitted: self.admitted });
+                if unmap.is_some() {
+                    channel.answer(id, Answer::Unmapped);
+                }
             }
             Message::Unbind { handle, unmap, .. } => {
                 if fault == Some(Fault::AcknowledgeBeforeUnbind) {

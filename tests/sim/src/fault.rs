@@ -23,11 +23,19 @@ pub enum Fault {
     LetGoBeforeAdopted,
     /// The executor that goes on does not hold who is away.
     ForgetToHold,
+    /// An isolated session counts as closed while its process lives.
+    ClosedBeforeDeath,
+    /// Guarded and isolated sessions map each other's memory.
+    ShareAcrossDomains,
+    /// Everybody's context is ended where an isolated session is in the way.
+    EndAllForOne,
+    /// Memory is given out that a process keeps against its word.
+    ReuseWhatIsKept,
 }
 
 impl Fault {
     /// Every one of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 14] = [
         Self::UnmapWithoutPause,
         Self::ResumeBeforeSinks,
         Self::StandbyForgetsUnbind,
@@ -38,5 +46,9 @@ impl Fault {
         Self::TrustHalfACopy,
         Self::LetGoBeforeAdopted,
         Self::ForgetToHold,
+        Self::ClosedBeforeDeath,
+        Self::ShareAcrossDomains,
+        Self::EndAllForOne,
+        Self::ReuseWhatIsKept,
     ];
 }

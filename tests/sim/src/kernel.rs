@@ -5,7 +5,7 @@ use bulkhead_mm::{ARENA_GRANULE_BYTES, DeviceAddress, PAGE_BYTES, Range, Resourc
 use bulkhead_schema::Handle;
 
 use crate::{
-    Checked, Event, SESSIONS, Sim,
+    Checked, Event, Fault, SESSIONS, Sim,
     books::{Known, Phase, Residence, Session, Taking, Thing},
     device::NOBODY,
     ensure,
@@ -51,6 +51,9 @@ impl Sim {
         };
         ensure(!is_full, "6: a session holds more than its limit")?;
         let Some(page) = self.pages.free.pop() else { return Ok(()) };
+        let is_kept = self.is_kept(page);
+        ensure(!is_kept, "11: a page was handed out that a process still has")?;
+        let session = &mut self.sessions[at];
         self.books.objects_made += 1;
         let number = self.books.objects_made;
         let owned = self.pages.at(page);
@@ -150,9 +153,15 @@ impl Sim {
         // What is about to be swapped out, or is, cannot be mapped elsewhere.
         let lender = &self.sessions[thing.session];
         let (Some(page), true) = (thing.page, lender.residence == Residence::In) else { return Ok(()) };
+        let across = lender.alone != self.sessions[at].alone && self.fault != Some(Fault::ShareAcrossDomains);
+        // Whoever has the descriptor of a page may write to it.
+        let to_read = lender.alone && !known.writes;
         let session = &mut self.sessions[at];
-        if !session.may_map() {
+        if across || to_read || !session.may_map() {
             return Ok(());
+        }
+        if session.alone {
+            self.tally.note(Event::SharedAlone);
         }
         let Some(place) = session.take_place() else { return Ok(()) };
         if let Some(known) = &mut self.books.caps[known.handle.slot as usize] {
@@ -218,6 +227,9 @@ impl Sim {
         session.phase = Phase::Closing;
         self.tally.note(Event::ClientDied);
         session.closing_deadline_ns = deadline_ns;
+        if session.alone {
+            return self.process_is_gone(at);
+        }
         session.channel.send(Message::Close);
         Ok(())
     }

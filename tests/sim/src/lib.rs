@@ -17,7 +17,11 @@
 //!    once every client is gone.
 //! 9. Pages of a session change only while it has nothing on the device.
 //! 10. A session that was swapped out sees the bytes again that it saw last, whenever an executor dies.
+//! 11. Guarded sessions, which share a context, and isolated ones, each with a process of its own, share no page; a page that
+//!     a process keeps against its word is nobody else's before that process is gone.
+//! 12. The context that guarded sessions share does not end for what an isolated one does.
 
+mod alone;
 mod books;
 mod choices;
 mod client;

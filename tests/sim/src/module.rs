@@ -36,6 +36,12 @@ impl Sim {
     pub(crate) fn transfer(&mut self, at: usize) -> Checked {
         let handle = self.any_handle(at);
         let session = &self.sessions[at];
+        // Isolated sessions have no modules.
+        let alone = |at: usize| self.sessions[at].alone;
+        let thing = self.books.named(at, handle).and_then(|known| self.books.things[known.thing]);
+        if alone(at) || thing.is_some_and(|thing| alone(thing.session)) {
+            return Ok(());
+        }
         if session.phase != Phase::Open || self.module.queue.len() >= 8 {
             return Ok(());
         }

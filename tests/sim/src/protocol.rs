@@ -85,6 +85,13 @@ impl Channel {
         Some(sent)
     }
 
+    /// Whoever was asked is gone, and nobody is asked again: what was not answered.
+    pub(crate) fn all_is_lost(&mut self) -> VecDeque<Sent> {
+        self.replies.clear();
+        self.undelivered = 0;
+        std::mem::take(&mut self.sent)
+    }
+
     pub(crate) fn find(&mut self, id: u32) -> Option<&mut Sent> {
         self.sent.iter_mut().find(|sent| sent.id == id)
     }

@@ -86,7 +86,7 @@ impl Sim {
         Ok(())
     }
 
-    fn unbound(&mut self, at: usize, number: u32, admitted: u64) -> Checked {
+    pub(crate) fn unbound(&mut self, at: usize, number: u32, admitted: u64) -> Checked {
         let Some(taking) = self.books.takings.iter_mut().find(|taking| taking.number == number) else {
             return Err("8: a revocation ended before everybody had acknowledged it");
         };
@@ -94,32 +94,37 @@ impl Sim {
         if taking.unbinds[at] > 0 {
             return Ok(());
         }
-        let session = &self.sessions[at];
+        let session = &mut self.sessions[at];
         let owner = taking.owners[at].ok_or("an acknowledgement of nobody")?;
         let mark = Some((session.work, admitted));
         self.tree.severed(taking.id, owner, mark).map_err(|_| "8: a revocation was forgotten")?;
         if taking.unmaps[at] > 0 {
             let mark = self.tree.submit(owner, session.control, &[]).map_err(|_| "a line was gone")?;
             taking.marks[at] = mark;
+            session.passing.push_back((mark, false));
             let mark = Some((session.control, mark));
             self.tree.severed(taking.id, owner, mark).map_err(|_| "8: a revocation was forgotten")?;
         }
         Ok(())
     }
 
-    fn unmapped(&mut self, at: usize, number: u32) -> Checked {
+    pub(crate) fn unmapped(&mut self, at: usize, number: u32) -> Checked {
         let Some(taking) = self.books.takings.iter_mut().find(|taking| taking.number == number) else {
             return Err("8: a revocation ended before everything was unmapped");
         };
         taking.unmaps[at] -= 1;
-        if taking.unmaps[at] == 0 && taking.marks[at] > 0 {
-            let completed = self.tree.completed(self.sessions[at].control, taking.marks[at]);
-            completed.map_err(|_| "a line was gone")?;
+        if taking.unmaps[at] > 0 || taking.marks[at] == 0 {
+            return Ok(());
+        }
+        let (mark, session) = (taking.marks[at], &mut self.sessions[at]);
+        session.passing.iter_mut().filter(|(known, _)| *known == mark).for_each(|(_, passed)| *passed = true);
+        while let Some((mark, _)) = session.passing.pop_front_if(|(_, passed)| *passed) {
+            self.tree.completed(session.control, mark).map_err(|_| "a line was gone")?;
         }
         Ok(())
     }
 
-    fn closed(&mut self, at: usize) -> Checked {
+    pub(crate) fn closed(&mut self, at: usize) -> Checked {
         let session = &mut self.sessions[at];
         ensure(session.channel.sent.is_empty(), "a session was closed before its messages were answered")?;
         for line in [session.work, session.control] {
@@ -127,6 +132,7 @@ impl Sim {
         }
         self.tree.close_owner(session.owner).map_err(|_| "6: a closed session holds something")?;
         session.phase = Phase::Closed;
+        session.passing.clear();
         session.residence = Residence::In;
         session.coming = [None; PLACES as usize];
         session.table = EMPTY;
@@ -165,6 +171,7 @@ impl Sim {
     /// Looks how far the revocations are, gives back what nobody uses, and ends a context that is in the way.
     pub(crate) fn look_around(&mut self) -> Checked {
         let mut is_stuck = false;
+        let mut overdue = [false; SESSIONS];
         let mut at = 0;
         while let Some(taking) = self.books.takings.get_mut(at) {
             let moments = self.tree.moments(taking.id, self.now_ns);
@@ -181,7 +188,16 @@ impl Sim {
                     }
                 }
             }
-            is_stuck |= !moments.quiescent && self.now_ns > taking.deadline_ns + GRACE_NS;
+            let late = !moments.quiescent && self.now_ns > taking.deadline_ns + GRACE_NS;
+            if late {
+                let in_the_way = self.in_the_way(&self.books.takings[at]);
+                if in_the_way.contains(&true) && self.fault != Some(Fault::EndAllForOne) {
+                    overdue.iter_mut().zip(in_the_way).for_each(|(late, is)| *late |= is);
+                } else {
+                    is_stuck = true;
+                }
+            }
+            let taking = &self.books.takings[at];
             if moments.reclaimed {
                 let late = self.now_ns > taking.deadline_ns;
                 self.tally.note(if late { Event::ReclaimedLate } else { Event::Reclaimed });
@@ -196,10 +212,29 @@ impl Sim {
             let overdue = self.now_ns > session.closing_deadline_ns + GRACE_NS;
             is_stuck |= session.phase == Phase::Closing && overdue;
         }
+        self.let_kept_pages_go();
+        self.kept_apart()?;
+        if overdue.contains(&true) {
+            // Only who is in the way ends.
+            for at in (0..SESSIONS).filter(|at| overdue[*at]) {
+                self.tally.note(Event::EndedForOthers);
+                self.die(at)?;
+            }
+            return Ok(());
+        }
         let has_had_time = self.now_ns > self.died_ns + START_NS;
         if has_had_time && (is_stuck || self.quarantined_too_long()) {
             self.died_ns = self.now_ns;
             self.tally.note(Event::ContextEnded);
+            let blames = |taking: &crate::books::Taking| {
+                !taking.quiescent
+                    && self.now_ns > taking.deadline_ns + GRACE_NS
+                    && self.in_the_way(taking).contains(&true)
+            };
+            ensure(
+                !self.books.takings.iter().any(blames),
+                "12: everybody's context ended for what one isolated session does",
+            )?;
             self.module_dies()?;
             self.executor_dies()?;
         }
@@ -226,7 +261,6 @@ impl Sim {
             let thing = thing.ok_or("8: an object was given back twice")?;
             let is_named = self.books.live().any(|known| known.thing == object.index() as usize);
             ensure(!is_named, "5: an object was given back that has a capability")?;
-            let session = &mut self.sessions[thing.session];
             let resource = if let Some(page) = thing.page {
                 let freed = &mut self.pages.list[usize::from(page)];
                 ensure(freed.allowed == NOBODY, "2: a page was given back that is mapped")?;
@@ -234,11 +268,17 @@ impl Sim {
                 if self.fault != Some(Fault::SkipScrub) {
                     freed.stamp = 0;
                 }
-                self.pages.free.push(page);
+                if self.is_kept(page) && self.fault != Some(Fault::ReuseWhatIsKept) {
+                    self.tally.note(Event::KeptByALiar);
+                    self.kept.push(page);
+                } else {
+                    self.pages.free.push(page);
+                }
+                let session = &mut self.sessions[thing.session];
                 session.pages -= 1;
                 Resource::DeviceBytes
             } else {
-                session.swapped -= 1;
+                self.sessions[thing.session].swapped -= 1;
                 Resource::SwapBytes
             };
             self.refund(thing.session, resource, PAGE_BYTES)?;
@@ -276,6 +316,10 @@ impl Sim {
     pub(crate) fn executor_dies(&mut self) -> Checked {
         for at in 0..SESSIONS {
             let session = &mut self.sessions[at];
+            // Its executor is another process.
+            if session.alone {
+                continue;
+            }
             let lost = session.seat.streams.queues.iter().flatten().map(|work| work.position);
             for position in lost {
                 if self.fault != Some(Fault::ForgetLostWork) {

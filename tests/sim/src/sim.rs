@@ -43,6 +43,8 @@ enum Act {
     Die,
     ExecutorDies,
     ModuleDies,
+    ProcessEnds,
+    TurnsBad,
 }
 
 /// What went wrong, and what had happened just before.
@@ -85,6 +87,8 @@ pub struct Sim {
     pub(crate) module: Module,
     pub(crate) ended: Vec<Ended>,
     pub(crate) quiet: Vec<ObjectId>,
+    /// Pages that their owners have given back, and that processes keep.
+    pub(crate) kept: Vec<u8>,
 }
 
 impl Sim {
@@ -104,6 +108,10 @@ impl Sim {
         let sessions = array::from_fn(|_| Session {
             phase: Phase::Shut,
             owner: nobody,
+            alone: false,
+            mute: false,
+            lies: false,
+            passing: VecDeque::new(),
             work: no_line,
             control: no_line,
             account: root,
@@ -143,6 +151,7 @@ impl Sim {
             module,
             ended: Vec::new(),
             quiet: Vec::new(),
+            kept: Vec::new(),
         }
     }
 
@@ -199,10 +208,12 @@ impl Sim {
             1_012..1_014 => Act::SwapOut,
             1_014..1_018 => Act::SwapIn,
             1_018..1_023 => Act::Open,
-            _ => match self.choices.below(12) {
+            _ => match self.choices.below(18) {
                 0..8 => Act::Die,
                 8 | 9 => Act::ExecutorDies,
                 10 => Act::ModuleDies,
+                11 | 12 => Act::ProcessEnds,
+                13..17 => Act::TurnsBad,
                 _ => Act::Die,
             },
         }
@@ -226,9 +237,10 @@ impl Sim {
             }
             Act::Pump => self.pump(at),
             Act::Run => self.device_runs(at),
+            Act::Deliver | Act::Change if self.sessions[at].mute => Ok(()),
             Act::Deliver => {
                 let session = &mut self.sessions[at];
-                session.seat.receive(&mut session.channel, self.fault)
+                session.seat.receive(&mut session.channel, session.lies, self.fault)
             }
             Act::Change => {
                 let Session { seat, channel, area, kept, .. } = &mut self.sessions[at];
@@ -253,6 +265,11 @@ impl Sim {
                 self.executor_dies()
             }
             Act::ModuleDies => self.module_dies(),
+            Act::ProcessEnds => self.process_ends(at),
+            Act::TurnsBad => {
+                self.turns_bad(at);
+                Ok(())
+            }
         }
     }
 
@@ -269,7 +286,8 @@ impl Sim {
     fn wind_up(&mut self, steps: u64) -> Result<(), Failure> {
         for turn in 0..100_000_u32 {
             let is_open = |session: &Session| session.phase != Phase::Shut;
-            if !self.sessions.iter().any(is_open) && self.books.takings.is_empty() {
+            let nothing_waits = self.books.takings.is_empty() && self.kept.is_empty();
+            if !self.sessions.iter().any(is_open) && nothing_waits {
                 let done = self.all_is_back();
                 return done.map_err(|what| self.failure(what));
             }

@@ -17,7 +17,7 @@ impl Sim {
     /// Swaps a session out, if all it maps is its own and nobody else uses it.
     pub(crate) fn swap_out(&mut self, at: usize) -> Checked {
         let session = &mut self.sessions[at];
-        if !session.may_map() || !session.channel.sent.is_empty() || session.pages == 0 {
+        if session.alone || !session.may_map() || !session.channel.sent.is_empty() || session.pages == 0 {
             return Ok(());
         }
         let mut alone = NOBODY;

@@ -30,11 +30,18 @@ pub enum Event {
     ExecutorDied,
     ClientDied,
     SessionShut,
+    ProcessEnded,
+    FellMute,
+    Lied,
+    SharedAlone,
+    EndedForOthers,
+    KeptByALiar,
+    TouchedWhatItKept,
 }
 
 impl Event {
     /// Every one of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 31] = [
         Self::Admitted,
         Self::AdmittedWhileSevering,
         Self::Refused,
@@ -59,6 +66,13 @@ impl Event {
         Self::ExecutorDied,
         Self::ClientDied,
         Self::SessionShut,
+        Self::ProcessEnded,
+        Self::FellMute,
+        Self::Lied,
+        Self::SharedAlone,
+        Self::EndedForOthers,
+        Self::KeptByALiar,
+        Self::TouchedWhatItKept,
     ];
 }
 

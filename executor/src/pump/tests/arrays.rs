@@ -44,6 +44,9 @@ fn copies_reach_what_the_session_has_and_nothing_else() {
         ArrayCopy { row_bytes: u64::MAX, ..WHOLE },
         ArrayCopy { rows: u32::MAX, shape: [64, u32::MAX, u32::MAX], row_bytes: 1 << 60, ..WHOLE },
         ArrayCopy { shape: [64, 0, 8], ..WHOLE },
+        ArrayCopy { row_bytes: 0, ..WHOLE },
+        ArrayCopy { row_bytes: 63, ..WHOLE },
+        ArrayCopy { rows: 7, ..WHOLE },
         ArrayCopy { shape: [64, 8, 0], ..WHOLE },
         ArrayCopy { memory: Bind { slot: 99, generation: 1 }, ..WHOLE },
     ];
