@@ -29,8 +29,8 @@ const NAMES_BYTES_MAX: u64 = 1 << 20;
 pub(crate) enum Found {
     /// This loaded file has machine code without PTX.
     MachineCode(PathBuf),
-    /// None is loaded, and this interpreter brings what its program makes: numba links machine code at run time.
-    Later(PathBuf),
+    /// None is loaded, and Python brings what its program makes: numba links machine code at run time.
+    Later,
     /// PTX, or nothing that is known of.
     Ptx,
 }
@@ -44,21 +44,16 @@ pub(crate) fn found() -> Found {
 }
 
 fn judge(files: impl Iterator<Item = PathBuf>) -> Found {
-    let (mut has_ptx, mut interpreter) = (false, None);
+    let (mut has_ptx, mut has_python) = (false, false);
     for file in files {
         match kernels(&file) {
             Some(Kernels::MachineCodeAlone) => return Found::MachineCode(file),
             Some(Kernels::WithPtx) => has_ptx = true,
             Some(Kernels::None) | None => {}
         }
-        if is_python(&file) {
-            interpreter = Some(file);
-        }
+        has_python |= is_python(&file);
     }
-    match interpreter {
-        Some(file) if !has_ptx => Found::Later(file),
-        _ => Found::Ptx,
-    }
+    if has_python && !has_ptx { Found::Later } else { Found::Ptx }
 }
 
 /// Whether a file is Python's interpreter, as a program or as a library.
@@ -307,7 +302,7 @@ mod tests {
         let stub = elf(SECTION, &container(&[entry(MACHINE_CODE, 24)]));
         let python = PathBuf::from("/usr/bin/python3.12");
         let judged = |files: &[&Path]| judge(files.iter().map(|path| path.to_path_buf()));
-        assert_eq!(judged(&[&python, &stub.0]), Found::Later(python.clone()));
+        assert_eq!(judged(&[&python, &stub.0]), Found::Later);
         assert_eq!(judged(&[&python, &both.0]), Found::Ptx);
         assert_eq!(judged(&[&both.0, &alone.0, &python]), Found::MachineCode(alone.0.clone()));
         assert_eq!(judged(&[&stub.0]), Found::Ptx);

@@ -38,12 +38,11 @@ fn domain() -> Result<Domain, Status> {
                 report::once(&format!("an isolated session: {library} has machine code without PTX"));
                 Domain::Isolated
             }
-            Found::Later(interpreter) => {
-                let interpreter = interpreter.display();
-                report::once(&format!(
-                    "an isolated session: no library that {interpreter} has loaded has kernels, and those that it makes may be \
-                     machine code; `bulkhead run --domain guarded` where all are PTX",
-                ));
+            Found::Later => {
+                report::once(
+                    "an isolated session: a Python program that may bring machine code later; `bulkhead run --domain guarded` if all \
+                     its kernels are PTX",
+                );
                 Domain::Isolated
             }
             Found::Ptx => Domain::Guarded,

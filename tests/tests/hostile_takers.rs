@@ -122,20 +122,6 @@ fn freeing_what_a_mute_executor_is_mapping_ends_nobody_else() {
 }
 
 #[test]
-fn who_lets_go_of_what_it_was_given_may_let_its_kernels_run_on() {
-    let kernel = Kernel::start();
-    let (giver, taker) = (Tenant::new(&kernel, "giver"), Tenant::new(&kernel, "taker"));
-    let arena = giver.arena(PAGE_BYTES, 1);
-    let (_share, given) = give(&arena, &taker.session);
-    let mapped = taker.session.accept(&given).unwrap();
-    let word = taker.session.allocate(64).unwrap();
-    let running = taker.runs(word.address());
-    drop((mapped, given));
-    lives_on(&taker.session);
-    running.end();
-}
-
-#[test]
 fn cuts_that_others_ask_for_do_not_halt_a_session() {
     const PAGES: u64 = 16;
     let kernel = Kernel::with(&["--device-memory", "1GiB"]);

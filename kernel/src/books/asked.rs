@@ -46,7 +46,7 @@ impl Asked {
 
     fn look(&self, books: &Books) -> Result<Far, Error> {
         let moments = books.moments(self.id)?;
-        let lingering = |stage| self.lingering.batches().iter().all(|batch| batch.stage() >= stage);
+        let lingering = |stage| self.lingering.batches().all(|batch| batch.stage() >= stage);
         if moments.overdue {
             self.overdue.set(true);
         }

@@ -337,7 +337,7 @@ impl Books {
             }
             session.wake_reaper();
         }
-        for batch in lingering.batches().iter().filter(|batch| hurry.is_for(batch.owner)) {
+        for batch in lingering.batches().filter(|batch| hurry.is_for(batch.owner)) {
             batch.set_deadline(deadline);
         }
         self.settle();
@@ -357,7 +357,7 @@ impl Books {
         let first = same.first().filter(|one| batch::is_reached_by_work(one.kind));
         if let Some((first, Ok(thing))) = first.map(|one| (one, self.thing(one.object))) {
             let below = thing.ended(same.iter().map(|one| one.handle), first.heir, batch);
-            below.batches().iter().for_each(|batch| before.add(batch));
+            below.batches().for_each(|batch| before.add(batch));
         }
     }
 

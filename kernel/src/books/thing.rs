@@ -2,17 +2,18 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     os::fd::OwnedFd,
     rc::{Rc, Weak},
     sync::Arc,
 };
 
+use bulkhead_caps::Owner;
 use bulkhead_mm::{DeviceAddress, Range};
 use bulkhead_schema::Handle;
 use tokio::sync::{Mutex, RwLock, watch};
 
-use super::{Batch, Stage};
+use super::Batch;
 use crate::{
     executor::EntryInfo,
     fence::Passed,
@@ -31,7 +32,7 @@ pub(crate) struct Thing {
 /// What ended and can still be reached by work. Of each session the latest batch: batches are severed one after the other, and
 /// each waits for all work that was submitted before.
 #[derive(Default)]
-pub(crate) struct Lingering(Vec<Rc<Batch>>);
+pub(crate) struct Lingering(HashMap<(Owner, u64), Rc<Batch>>);
 
 /// What it is.
 pub(crate) enum What {
@@ -275,7 +276,7 @@ impl Thing {
         let mut before = Lingering::default();
         if !ending.is_empty() {
             let below = handles.filter_map(|handle| ending.remove(&handle));
-            below.for_each(|below| below.0.iter().for_each(|batch| before.add(batch)));
+            below.for_each(|below| below.batches().for_each(|batch| before.add(batch)));
         }
         // Nobody names what has no heir.
         if let Some(heir) = heir {
@@ -284,7 +285,7 @@ impl Thing {
                 ending.retain(|_, lingering| lingering.lingers());
             }
             let lingering = ending.entry(heir).or_default();
-            before.0.iter().chain(batch).for_each(|batch| lingering.add(batch));
+            before.batches().chain(batch).for_each(|batch| lingering.add(batch));
         }
         before
     }
@@ -296,31 +297,25 @@ impl Thing {
         ending
             .get(&below)
             .into_iter()
-            .for_each(|known| known.0.iter().for_each(|batch| lingering.add(batch)));
+            .for_each(|known| known.batches().for_each(|batch| lingering.add(batch)));
         lingering
     }
 }
 
 impl Lingering {
     fn lingers(&mut self) -> bool {
-        self.0.retain(|batch| batch.stage() < Stage::Quiescent);
+        self.0.retain(|_, batch| batch.is_held());
         !self.0.is_empty()
     }
 
-    /// Adds a batch, unless nothing can reach it any more or one is known that waits for more.
+    /// Adds a batch, unless its session has let go of it.
     pub(super) fn add(&mut self, batch: &Rc<Batch>) {
-        if batch.stage() >= Stage::Quiescent {
-            return;
-        }
-        self.lingers();
-        match self.0.iter_mut().find(|known| known.owner == batch.owner) {
-            Some(known) if known.number < batch.number => *known = Rc::clone(batch),
-            Some(_) => {}
-            None => self.0.push(Rc::clone(batch)),
+        if batch.is_held() {
+            self.0.insert((batch.owner, batch.number), Rc::clone(batch));
         }
     }
 
-    pub(super) fn batches(&self) -> &[Rc<Batch>] {
-        &self.0
+    pub(super) fn batches(&self) -> impl Iterator<Item = &Rc<Batch>> {
+        self.0.values()
     }
 }

@@ -239,8 +239,8 @@ impl Session {
                     self.quiescent(&batch);
                 }
                 () = another_passes, if is_given_back => {}
-                () = batch.overdue(), if batch.is_held() && self.live().is_ok() => {
-                    if batch.is_held() {
+                () = batch.overdue(), if self.holds(&batch) && self.live().is_ok() => {
+                    if self.holds(&batch) {
                         self.end(&overdue());
                     }
                 }
@@ -251,6 +251,12 @@ impl Session {
         self.reaping.send_modify(|batches| *batches = batches.saturating_sub(1));
         self.on_their_way.update(|count| count.saturating_sub(batch.count()));
         self.books().settle();
+    }
+
+    /// Whether the session has not let go of a batch. Everybody's executor is believed that it unmaps what no work reaches any
+    /// more; one in its tenant's hands has to have done it.
+    fn holds(&self, batch: &Batch) -> bool {
+        batch.stage() < Stage::Quiescent || self.device.is_isolated() && batch.is_held()
     }
 
     async fn let_go(&self, batch: &Batch) {
@@ -284,6 +290,11 @@ impl Session {
         if batch.dead().iter().all(is_untouched) {
             // What was not mapped, since that was refused, no work reaches.
             self.quiescent(batch);
+            for (handle, _) in mapped.mappings {
+                let mapping = self.mappings.borrow_mut().remove(&handle);
+                mapping.iter().for_each(|mapping| self.unmapped(mapping));
+            }
+            return self.device_memory_unmapped(batch);
         }
         // One that was asked for, and for whose answer nobody waited, is there or is not: requests are done in order.
         for range in mapped.mappings.iter().filter_map(|(_, mapping)| mapping.uncertain()) {
@@ -403,12 +414,14 @@ impl Session {
         if batch.marked().is_none() {
             return batch.reach(Stage::Quiescent);
         }
+        let mut last = None;
         while let Some(first) = self.first_passed() {
             first.reach(Stage::Quiescent);
+            last = first.marked().or(last);
+        }
+        if let Some((line, mark)) = last {
             self.passing.moved.notify_waiters();
-            if let Some((line, mark)) = first.marked() {
-                self.books().completed(line, mark);
-            }
+            self.books().completed(line, mark);
         }
     }
 

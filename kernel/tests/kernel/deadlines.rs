@@ -84,6 +84,32 @@ fn memory_that_is_freed_waits_for_whoever_still_uses_it() {
 }
 
 #[test]
+fn who_lets_go_of_what_it_was_given_is_in_no_hurry() {
+    with_changed_kernel(Manners::default(), hasty, async |harness| {
+        let giver = Client::new(&harness.directory).await;
+        let taker = Client::new(&harness.directory).await;
+        let from = giver.open("giver").await.unwrap();
+        let to = taker.open("taker").await.unwrap();
+        let buffer = from.allocate(PAGE).await.unwrap();
+        let given = taker.restore(token(&buffer.view(), Uses::One).await.unwrap()).await.unwrap();
+        let accepted = to.accept(given.view()).await.unwrap();
+        harness.fake.behave(Manners { holds_unmaps: true, ..Manners::default() });
+        // What was given first: the other ends with it, and its owner did not ask for that.
+        drop(given);
+        drop(accepted);
+        until(async || harness.fake.asked().contains(&Asked::Unmap { session: to.id, bytes: PAGE })).await;
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        to.memory().await.unwrap();
+        // Its owner may take it back whenever it likes.
+        let revoking = close(&buffer.client).await.unwrap();
+        until(async || to.memory().await.is_err()).await;
+        assert_eq!(to.memory().await.unwrap_err().code, ErrorCode::Revoked);
+        harness.fake.let_go();
+        assert!(revoking.wait(Moment::Reclaimed, 20_000).await.0);
+    });
+}
+
+#[test]
 fn what_is_let_go_of_later_makes_nothing_quiescent_that_is_still_held() {
     with_changed_kernel(Manners::default(), hasty, async |harness| {
         let client = Client::new(&harness.directory).await;
