@@ -25,7 +25,7 @@ use bulkhead_schema::{Error, ErrorCode, Handle, limits};
 use tokio::{sync::Notify, time::Instant};
 
 pub(crate) use asked::Asked;
-pub(crate) use batch::{Batch, Dead, Stage};
+pub(crate) use batch::{Batch, Stage};
 pub(crate) use lending::Lent;
 pub(crate) use sturdy::{Sturdies, Sturdy, SturdyToken};
 pub(crate) use thing::{Code, Lingering, Loaded, Memory, Part, Tally, Thing, What};

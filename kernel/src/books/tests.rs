@@ -166,3 +166,24 @@ async fn who_waits_for_a_revocation_is_woken_when_it_is_further_and_not_for_othe
     assert!(further.as_mut().now_or_never().is_some(), "its last work has passed");
     assert!(asked.has_reached(&books, Moment::Quiescent).unwrap());
 }
+
+#[tokio::test]
+async fn batches_that_were_let_go_of_are_not_kept_however_many_there_are() {
+    let books = Books::new();
+    let (owner, _, _) = made(&books);
+    let mut lingering = Lingering::default();
+    let held: Vec<_> = (0..10).map(|number| Rc::new(Batch::new(owner, number))).collect();
+    held.iter().for_each(|batch| lingering.add(batch));
+    for number in 10..10_000 {
+        let batch = Rc::new(Batch::new(owner, number));
+        lingering.add(&batch);
+        batch.reach(Stage::Quiescent);
+        // What no work reaches and is mapped is held still.
+        assert!(batch.is_held());
+        batch.is_mapped.set(false);
+        assert!(!batch.is_held());
+    }
+    assert!(lingering.batches().count() <= 40, "{}", lingering.batches().count());
+    let is_there = |batch: &Rc<Batch>| lingering.batches().any(|known| Rc::ptr_eq(known, batch));
+    assert!(held.iter().all(is_there), "all that are held, and not the latest alone");
+}

@@ -29,10 +29,14 @@ pub(crate) struct Thing {
     ending: RefCell<BTreeMap<Handle, Lingering>>,
 }
 
-/// What ended and can still be reached by work. Of each session the latest batch: batches are severed one after the other, and
-/// each waits for all work that was submitted before.
+/// What ended and can still be reached by work, or is mapped still: all batches of which that is so, and as many again at most that
+/// were let go of since.
 #[derive(Default)]
-pub(crate) struct Lingering(HashMap<(Owner, u64), Rc<Batch>>);
+pub(crate) struct Lingering {
+    batches: HashMap<(Owner, u64), Rc<Batch>>,
+    /// With so many it is looked which are still held.
+    look_at: usize,
+}
 
 /// What it is.
 pub(crate) enum What {
@@ -302,20 +306,28 @@ impl Thing {
     }
 }
 
+/// So few are kept however many of them were let go of.
+const LINGERING_MIN: usize = 8;
+
 impl Lingering {
     fn lingers(&mut self) -> bool {
-        self.0.retain(|_, batch| batch.is_held());
-        !self.0.is_empty()
+        self.batches.retain(|_, batch| batch.is_held());
+        self.look_at = LINGERING_MIN.max(2 * self.batches.len());
+        !self.batches.is_empty()
     }
 
     /// Adds a batch, unless its session has let go of it.
     pub(super) fn add(&mut self, batch: &Rc<Batch>) {
-        if batch.is_held() {
-            self.0.insert((batch.owner, batch.number), Rc::clone(batch));
+        if !batch.is_held() {
+            return;
         }
+        if self.batches.len() >= self.look_at {
+            self.lingers();
+        }
+        self.batches.insert((batch.owner, batch.number), Rc::clone(batch));
     }
 
     pub(super) fn batches(&self) -> impl Iterator<Item = &Rc<Batch>> {
-        self.0.values()
+        self.batches.values()
     }
 }

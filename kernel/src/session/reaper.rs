@@ -13,7 +13,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::{Phase, Session, accept::Mapping};
 use crate::{
-    books::{Batch, Dead, Hurry, Stage, Thing, What},
+    books::{Batch, Hurry, Stage, Thing, What},
     executor::Answering,
     refusal::internal,
 };
@@ -283,11 +283,9 @@ impl Session {
         for (_, mapping) in &mapped.mappings {
             mapping.settled().await;
         }
-        let is_untouched = |dead: &Dead| {
-            let mut of = mapped.mappings.iter().filter(|(handle, _)| *handle == dead.handle);
-            !dead.is_memory && of.any(|(_, mapping)| mapping.is_untouched())
-        };
-        if batch.dead().iter().all(is_untouched) {
+        // Each of them is of another handle.
+        let are_all = mapped.mappings.len() == batch.dead().len();
+        if are_all && mapped.mappings.iter().all(|(_, mapping)| mapping.is_untouched()) {
             // What was not mapped, since that was refused, no work reaches.
             self.quiescent(batch);
             for (handle, _) in mapped.mappings {
@@ -296,13 +294,15 @@ impl Session {
             }
             return self.device_memory_unmapped(batch);
         }
-        // One that was asked for, and for whose answer nobody waited, is there or is not: requests are done in order.
+        // One that was asked for, and for whose answer nobody waited, is there or is not: an isolated session's requests are done in
+        // order. Where it was there, the first answer has come.
         for range in mapped.mappings.iter().filter_map(|(_, mapping)| mapping.uncertain()) {
-            match self.unmap(range).1.await.and_then(|answer| self.done(&answer)) {
-                Err(error) if error.code != ErrorCode::InvalidArgument => {
-                    return self.give_up(error, "unmap").await;
-                }
-                Ok(()) | Err(_) => {}
+            let (mut was_there, unmapped) = self.unmap(range);
+            let is_absent = |error: &Error| error.code == ErrorCode::InvalidArgument;
+            match unmapped.await.and_then(|answer| self.done(&answer)) {
+                Ok(()) => {}
+                Err(error) if is_absent(&error) && was_there.try_recv().is_err() => {}
+                Err(error) => return self.give_up(error, "unmap").await,
             }
         }
         let ranges = match self.ranges(&mapped).await {
