@@ -115,8 +115,8 @@ pub(crate) struct Arguments {
     /// urgent, and -4 the most urgent of a stream.
     #[arg(long, value_name = "PRIORITY", default_value_t = 0, allow_negative_numbers = true)]
     priority_ceiling: i32,
-    /// How many seconds one kernel may run before its session is ended, guarded or isolated; without, as long as it takes. Work that is
-    /// told of together (128 launches, a graph) counts as one.
+    /// How many seconds one kernel may run before its session is ended, guarded or isolated; without, as long as it takes. A graph that is
+    /// launched counts as one. Launches of isolated sessions go to the device one by one then.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     kernel_seconds: Option<u64>,
     /// How many seconds a session's kernels may run without a gap while another waits to load code: then the session is

@@ -11,7 +11,7 @@ use crate::{
 const OUTPUT_BYTES_AT_ONCE: usize = 16 << 20;
 
 impl Session {
-    /// Asks the driver of an isolated session what changes nothing; what the words are says the schema's `Question`. `entry` is
+    /// Asks the driver of an isolated session; what the words are says the schema's `Question`. `entry` is
     /// looked at where the question is about one. A remote call.
     ///
     /// # Errors

@@ -501,7 +501,8 @@ impl Session {
         self.push(&Record::CopyOnDevice { stream: stream.0, copy })
     }
 
-    /// Copies between an array of the driver's and device memory that begins with `range`, in isolated sessions.
+    /// Copies between an array of the driver's and device memory that begins with `range`, in isolated sessions: what `copy` says of
+    /// the memory and where it begins is not looked at.
     ///
     /// # Errors
     /// Where the session is over. What the executor has against it shows at the next [`Session::wait`].

@@ -556,6 +556,15 @@ fn plain_programs_are_guarded_and_those_of_machine_code_alone_are_not() {
 }
 
 #[test]
+fn who_allocates_in_a_suspended_session_is_told_that_it_is_suspended() {
+    let kernel = Kernel::start();
+    let session = isolated(&kernel, "suspended");
+    assert_eq!(operator(&kernel, "suspend", &number(&kernel, "suspended")).code(), Some(0));
+    let error = session.allocate(64 << 20).err().unwrap();
+    assert!(error.code == ErrorCode::Unavailable && error.message.contains("suspended"), "{error}");
+}
+
+#[test]
 fn a_call_of_a_suspended_session_waits_for_no_longer_than_its_session_is_there() {
     let kernel = Kernel::start();
     let tenant = Tenant::over(isolated(&kernel, "waits"));

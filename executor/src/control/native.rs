@@ -104,7 +104,7 @@ impl Control {
         Ok(names)
     }
 
-    /// Asks the driver what changes nothing.
+    /// Asks the driver something.
     pub(super) fn question(
         &self,
         entry: Handle,
