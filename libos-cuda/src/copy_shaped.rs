@@ -147,7 +147,10 @@ fn with_array(driver: &Driver, order: Order, array: InArray, memory: (Side, bool
             shape: [half(shape.width)?, half(shape.height)?, half(shape.depth)?],
             to_array,
         };
-        return submit(driver, order, |stream| driver.session.copy_array(stream, range, copy)).map(drop);
+        let copied = submit(driver, order, |stream| driver.session.copy_array(stream, range, copy))?;
+        // By streams without an order to this one: natively the copy is done before a kernel could begin there.
+        let waits = order.until == Until::Done && to_array && driver.streams.may_overtake();
+        return if waits { driver.session.wait(copied).map_err(|error| Status::of(&error)) } else { Ok(()) };
     }
     let between = memory::acquire(driver, 0, shape.bytes()? as u64)?;
     let dense = Side::dense(End::Device(between), shape);

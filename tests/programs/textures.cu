@@ -369,6 +369,42 @@ void surfaces() {
     CHECK(cudaFreeArray(to));
 }
 
+// What a call has copied into an array when it returns is there for kernels of streams without an order to it.
+void copied_before_others() {
+    const int width = 512, height = 512;
+    std::vector<float> values(width * height);
+    cudaStream_t stream;
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaArray_t array;
+    const cudaChannelFormatDesc format = cudaCreateChannelDesc<float>();
+    CHECK(cudaMallocArray(&array, &format, width, height));
+    cudaResourceDesc resource{};
+    resource.resType = cudaResourceTypeArray;
+    resource.res.array.array = array;
+    cudaTextureDesc described{};
+    cudaTextureObject_t texture;
+    CHECK(cudaCreateTextureObject(&texture, &resource, &described, nullptr));
+    const Place last{width - 0.5f, height - 0.5f, 0, 0};
+    Place *places;
+    float4 *result;
+    CHECK(cudaMalloc(&places, sizeof(Place)));
+    CHECK(cudaMallocHost(&result, sizeof(float4)));
+    CHECK(cudaMemcpy(places, &last, sizeof(Place), cudaMemcpyHostToDevice));
+    for (int turn = 1; turn <= 20; turn++) {
+        values.assign(values.size(), static_cast<float>(turn));
+        CHECK(cudaMemcpy2DToArray(array, 0, 0, values.data(), width * sizeof(float), width * sizeof(float), height,
+                                  cudaMemcpyHostToDevice));
+        sample<float><<<1, 1, 0, stream>>>(texture, TWO, places, result, 1);
+        CHECK(cudaStreamSynchronize(stream));
+        if (result->x != static_cast<float>(turn)) Program::fail("turn %d: a kernel read %f", turn, result->x);
+    }
+    CHECK(cudaDestroyTextureObject(texture));
+    CHECK(cudaFreeArray(array));
+    CHECK(cudaFree(places));
+    CHECK(cudaFreeHost(result));
+    CHECK(cudaStreamDestroy(stream));
+}
+
 int main(int argc, char **argv) {
     const Program program("textures", argc, argv);
     const cudaTextureAddressMode modes[] = {cudaAddressModeWrap, cudaAddressModeClamp, cudaAddressModeMirror,
@@ -406,5 +442,6 @@ int main(int argc, char **argv) {
             }
     whole();
     surfaces();
+    copied_before_others();
     return Program::pass("%ld values compared", compared);
 }
