@@ -1,6 +1,7 @@
 //! Where things lie: this binary, the library OS, the runtime directory.
 
 use std::{
+    convert::Infallible,
     env, fs, io,
     path::{Path, PathBuf},
 };
@@ -16,6 +17,22 @@ pub(crate) fn binary() -> Result<PathBuf, Failure> {
 pub(crate) fn runtime_directory() -> PathBuf {
     let socket = bulkhead_client::default_socket();
     socket.parent().map(Path::to_owned).unwrap_or_default()
+}
+
+/// A kernel's socket as people name it: itself, or the directory that it is in.
+#[expect(clippy::unnecessary_wraps, reason = "as clap calls it")]
+pub(crate) fn kernel_socket(named: &str) -> Result<PathBuf, Infallible> {
+    let path = PathBuf::from(named);
+    Ok(if path.is_dir() { path.join(bulkhead_kernel::KERNEL_SOCKET) } else { path })
+}
+
+/// The same for programs, which the operator's socket lets do nothing: where that is named they take the clients' beside it.
+pub(crate) fn clients_socket(named: &str) -> Result<PathBuf, Infallible> {
+    let mut path = kernel_socket(named)?;
+    if path.file_name().is_some_and(|name| name == bulkhead_kernel::OPERATOR_SOCKET) {
+        path.set_file_name(bulkhead_kernel::KERNEL_SOCKET);
+    }
+    Ok(path)
 }
 
 /// The operator's socket beside the clients'.

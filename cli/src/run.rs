@@ -69,7 +69,7 @@ enum Domain {
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// The socket of the kernel to use.
-    #[arg(long)]
+    #[arg(long, value_parser = place::clients_socket)]
     socket: Option<PathBuf>,
     /// Start a private kernel even where one serves. --guard and options of the software GPU do so too.
     #[arg(long, conflicts_with = "socket")]

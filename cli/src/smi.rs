@@ -26,7 +26,7 @@ use view::{Card, View};
 #[command(group = clap::ArgGroup::new("shown").multiple(false))]
 pub(crate) struct Arguments {
     /// The socket of the kernel to ask.
-    #[arg(long)]
+    #[arg(long, value_parser = place::clients_socket)]
     socket: Option<PathBuf>,
     /// List the devices, one a line.
     #[arg(short = 'L', long, group = "shown")]

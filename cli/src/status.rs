@@ -13,7 +13,7 @@ use crate::{Failure, output, output::plain, place};
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// The socket of the kernel to ask.
-    #[arg(long)]
+    #[arg(long, value_parser = place::kernel_socket)]
     socket: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]

@@ -67,20 +67,23 @@ impl Token {
     }
 }
 
-/// Descriptors on their way to a client. They are gone with their session, which pays for them.
-pub(crate) type OnTheWay = Rc<RefCell<Vec<OwnedFd>>>;
+/// Descriptors on their way to a client. They are gone with their session.
+pub(crate) type OnTheWay = Rc<Descriptors>;
+
+/// Descriptors of which others may be copies.
+pub(crate) type Descriptors = RefCell<Vec<Rc<OwnedFd>>>;
 
 /// What a token is good for.
 #[derive(Default)]
 pub(crate) struct Parcel {
     descriptors: OnTheWay,
-    /// What they are charged until they were handed over.
+    /// What they are charged until they were handed over, where they are not open in any case.
     _charge: Option<Charge>,
 }
 
 impl Parcel {
-    pub(crate) fn new(descriptors: OnTheWay, charge: Charge) -> Self {
-        Self { descriptors, _charge: Some(charge) }
+    pub(crate) fn new(descriptors: OnTheWay, charge: Option<Charge>) -> Self {
+        Self { descriptors, _charge: charge }
     }
 }
 
@@ -235,10 +238,12 @@ async fn converse(
             // Its session has ended.
             answer = [REFUSED];
         }
-        let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+        let descriptors: Vec<_> = descriptors.iter().map(|one| one.as_fd()).collect();
         match tokio::time::timeout(patience, packets.send(&answer, &descriptors)).await? {
             Err(error) if is_shortage(&error) => {
-                tracing::warn!(?peer, %error, "descriptors cannot be handed over");
+                if let Some(unsaid) = party.line() {
+                    tracing::warn!(?peer, %error, unsaid, "descriptors cannot be handed over");
+                }
                 tokio::time::timeout(patience, packets.send(&[NOT_NOW], &[])).await??;
             }
             sent => sent?,

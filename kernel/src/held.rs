@@ -26,21 +26,51 @@ use crate::{
 };
 
 /// What may be derived from a capability by those to whom its session gave it: they do it at that session's expense.
-pub(crate) struct Budget(Cell<u32>);
+pub(crate) struct Budget {
+    left: Cell<u32>,
+    /// How many they have let go of that work of that session may still reach: they are remembered until then.
+    on_their_way: Cell<u32>,
+}
 
 impl Budget {
     pub(crate) fn new() -> Rc<Self> {
-        Rc::new(Self(Cell::new(limits::DERIVED_ELSEWHERE_MAX)))
+        Rc::new(Self { left: Cell::new(limits::DERIVED_ELSEWHERE_MAX), on_their_way: Cell::new(0) })
     }
 
     fn take(self: &Rc<Self>) -> Result<Spent, Error> {
-        let left = self.0.get().checked_sub(1).ok_or_else(|| {
+        if self.on_their_way.get() >= limits::DERIVED_ELSEWHERE_MAX {
+            let message = format!(
+                "{} capabilities that were made of one that was given, and dropped, wait for work that runs",
+                self.on_their_way.get()
+            );
+            return Err(Error::new(ErrorCode::LimitReached, message)
+                .remedy("wait until the kernels of whoever gave it have ended"));
+        }
+        let left = self.left.get().checked_sub(1).ok_or_else(|| {
             let message =
                 format!("{} capabilities were made of one that was given", limits::DERIVED_ELSEWHERE_MAX);
             Error::new(ErrorCode::LimitReached, message).remedy("drop some of them")
         })?;
-        self.0.set(left);
+        self.left.set(left);
         Ok(Spent(Rc::clone(self)))
+    }
+
+    /// So many of it are on their way until what is answered is dropped.
+    pub(crate) fn let_go(self: &Rc<Self>, count: u32) -> LetGo {
+        self.on_their_way.update(|all| all.saturating_add(count));
+        LetGo { budget: Rc::clone(self), count }
+    }
+}
+
+/// What was made of a capability elsewhere and is on its way back.
+pub(crate) struct LetGo {
+    budget: Rc<Budget>,
+    count: u32,
+}
+
+impl Drop for LetGo {
+    fn drop(&mut self) {
+        self.budget.on_their_way.update(|all| all.saturating_sub(self.count));
     }
 }
 
@@ -49,7 +79,7 @@ pub(crate) struct Spent(Rc<Budget>);
 
 impl Drop for Spent {
     fn drop(&mut self) {
-        self.0.0.set(self.0.0.get().saturating_add(1));
+        self.0.left.update(|left| left.saturating_add(1));
     }
 }
 
@@ -220,7 +250,7 @@ impl Held {
     /// Closes it without asking what becomes of that.
     pub(crate) fn close(&self) -> Result<(), Error> {
         self.look()?;
-        self.session.revoke_unasked(self.handle, self.spent.is_some())?;
+        self.session.revoke_unasked(self.handle, self.spent.as_ref().map(|spent| &spent.0))?;
         self.closed.set(true);
         self.drop_tokens();
         Ok(())
@@ -265,7 +295,8 @@ impl Drop for Held {
         self.drop_tokens();
         if !self.closed.get() && self.session.live().is_ok() {
             // It may have ended with what it was derived from.
-            drop(self.session.revoke_unasked(self.handle, self.spent.is_some()));
+            let budget = self.spent.as_ref().map(|spent| &spent.0);
+            drop(self.session.revoke_unasked(self.handle, budget));
         }
     }
 }

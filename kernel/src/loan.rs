@@ -22,7 +22,7 @@ use tokio::{io::unix::AsyncFd, sync::watch};
 use crate::{
     books::{Lent, What},
     connection::{Connection, gone},
-    descriptors::Token,
+    descriptors::{OnTheWay, Token},
     executor::Device,
     held::{Served, Spent},
     principals::{Counted, Taken},
@@ -73,6 +73,8 @@ struct Paid {
 struct Keeper {
     device: Rc<Device>,
     lent: Lent,
+    /// The memory, where it was not fetched.
+    on_the_way: OnTheWay,
     paid: Paid,
     process: Rc<AsyncFd<OwnedFd>>,
     pid: Option<i32>,
@@ -104,8 +106,8 @@ impl Keeper {
                 over.await;
             }
         }
-        let Self { device, lent, paid, .. } = self;
-        drop(paid);
+        let Self { device, lent, on_the_way, paid, .. } = self;
+        drop((paid, on_the_way.take()));
         device.books.is_back(&lent);
     }
 
@@ -149,18 +151,19 @@ fn lend(given: &Served) -> Result<(Loan, Token, u64), Error> {
         _derived: held.spend()?,
         _capability: session.charge(Resource::Capabilities, 1)?,
     };
-    let on_the_way = session.charge(Resource::Descriptors, 1)?;
-    let copied = |error| internal(format!("a descriptor cannot be copied: {error}"));
-    let parcel = session.parcel(vec![memory.try_clone().map_err(copied)?], on_the_way);
+    // It is open for the session in any case, so that nobody takes its descriptors by borrowing.
+    let (parcel, on_the_way) = session.parcel_of(vec![Rc::clone(memory)], None);
     let need = Need { kind: Kind::HostBuffer, access: Access::ReadWrite, offset: 0, bytes: view.bytes };
     let lent = books.lend(session.owner, held.handle, need)?;
     let token = connection.give(parcel).inspect_err(|_| books.is_back(&lent))?;
     let pid = connection.pid();
-    tracing::info!(target: "bulkhead::audit", session = session.id, pid, bytes, "host memory borrowed");
+    if let Some(unsaid) = connection.party.line() {
+        tracing::info!(target: "bulkhead::audit", session = session.id, pid, bytes, unsaid, "host memory borrowed");
+    }
     let loan = Loan { state: Rc::clone(&lent.state), connection: Rc::clone(connection) };
     let patience = session.limits.seconds(limits::DRAIN_SECONDS);
     let device = Rc::clone(&session.device);
-    tokio::task::spawn_local(Keeper { device, lent, paid, process, pid, patience }.keep());
+    tokio::task::spawn_local(Keeper { device, lent, on_the_way, paid, process, pid, patience }.keep());
     Ok((loan, token, *bytes))
 }
 

@@ -35,6 +35,8 @@ pub const PARAMETER_BYTES_MAX: usize = 32_764;
 
 /// Capabilities of a session.
 pub const CAPABILITIES_MAX: u32 = 16_384;
+/// Pieces that one allocation is cut into for those who map parts of it.
+pub const PIECES_FOR_OTHERS_MAX: usize = 1024;
 /// Capabilities of a session that have ended and wait for running work to end.
 pub const ENDED_CAPABILITIES_MAX: u32 = 16_384;
 /// Images loaded in a session.

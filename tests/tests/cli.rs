@@ -393,6 +393,25 @@ fn the_operators_socket_tells_the_status_too() {
 }
 
 #[test]
+fn a_kernel_is_named_by_either_socket_or_by_their_directory() {
+    let kernel = Kernel::start();
+    let clients = kernel.socket();
+    for socket in
+        [clients.clone(), clients.with_file_name("operator.sock"), clients.parent().unwrap().to_owned()]
+    {
+        let socket = socket.to_str().unwrap();
+        for command in [&["status", "--socket", socket][..], &["run", "--socket", socket, "--", "true"]] {
+            let told = done(command);
+            assert_eq!(told.code(), Some(0), "{command:?}: {}", told.told());
+        }
+        let nobody = done(&["suspend", "4711", "--socket", socket]);
+        assert!(nobody.code() == Some(1) && nobody.stderr.contains("no session 4711"), "{}", nobody.told());
+    }
+    let named = done(&["suspend", "trainer"]);
+    assert!(named.code() == Some(2) && named.stderr.contains("bulkhead status"), "{}", named.told());
+}
+
+#[test]
 fn a_program_ends_with_the_run_that_started_it() {
     let (mut command, _scratch) = run_privately(&["sh", "-c", "echo $$; exec sleep 1000"]);
     let mut running = command.stdout(Stdio::piped()).spawn().unwrap();

@@ -204,3 +204,75 @@ fn memory_is_not_called_quiescent_while_a_session_that_frees_its_own_has_it_mapp
         running.end();
     });
 }
+
+#[test]
+fn who_drops_what_it_was_given_again_and_again_leaves_its_giver_alone() {
+    let kernel = Kernel::start();
+    let (giver, taker) = (Tenant::new(&kernel, "giver"), open(&kernel, "taker", Domain::Guarded));
+    let arena = giver.arena(PAGE_BYTES, 7);
+    let share = arena.share(0, PAGE_BYTES, Access::ReadWrite).unwrap();
+    let token = share.token(Uses::UntilRevoked).unwrap();
+    let word = giver.session.allocate(64).unwrap();
+    let running = giver.runs(word.address());
+    let refused = (0..5000).find_map(|_| taker.restore(token).err());
+    let refused = refused.expect("what it dropped is remembered while the giver's kernel runs");
+    assert!(refused.code == ErrorCode::LimitReached && !refused.remedy.is_empty(), "{refused}");
+    drop(arena.share(0, PAGE_BYTES, Access::ReadWrite).unwrap());
+    drop(giver.session.allocate_host(1 << 20).unwrap());
+    running.end();
+    until("the taker may again", || taker.restore(token).is_ok());
+}
+
+#[test]
+fn who_borrows_and_fetches_nothing_takes_none_of_its_lenders_descriptors() {
+    let kernel = Kernel::start();
+    let lender = kernel.open("lender");
+    let memory = lender.allocate_lendable(1 << 20).unwrap();
+    let lending = memory.lend().unwrap();
+    let descriptors = || {
+        let status = kernel.status();
+        let ledger = &status.session("lender").unwrap().ledger;
+        ledger.iter().find(|column| column.name == "descriptors").unwrap().used
+    };
+    let before = descriptors();
+    let borrower = kernel.open("borrower");
+    let (socket, away) = (kernel.descriptor_socket(), kernel.descriptor_socket().with_extension("away"));
+    std::fs::rename(&socket, &away).unwrap();
+    for _ in 0..64 {
+        assert!(borrower.borrow_host(lending.token()).is_err(), "it cannot fetch it");
+    }
+    std::fs::rename(&away, &socket).unwrap();
+    assert_eq!(descriptors(), before);
+    drop(lender.allocate_lendable(1 << 20).unwrap());
+}
+
+#[test]
+fn a_loan_whose_capability_was_closed_is_waited_for() {
+    let kernel = Kernel::start();
+    let (lender, borrower) = (kernel.open("lender"), kernel.open("borrower"));
+    let memory = lender.allocate_lendable(1 << 20).unwrap();
+    let lending = memory.lend().unwrap();
+    let Received::Share(given) = borrower.restore(lending.token()).unwrap() else { panic!("no share") };
+    let (borrowed, recall) = borrower.borrow_host(given.token(Uses::UntilRevoked).unwrap()).unwrap();
+    drop(given);
+    until("the borrower is told", || recall.wait(Duration::from_millis(100)).unwrap());
+    let taken = lending.take_back().unwrap();
+    assert!(!taken.wait(Moment::Quiescent, Duration::from_millis(300)).unwrap().reached, "it has it still");
+    drop((borrowed, recall));
+    assert!(taken.wait(Moment::Reclaimed, Duration::from_secs(5)).unwrap().reached);
+}
+
+#[test]
+fn a_lender_that_is_busy_is_not_ended_for_whoever_maps_a_part_of_its_memory() {
+    let kernel = Kernel::start();
+    let (giver, taker) = (isolated(&kernel, "giver"), isolated(&kernel, "taker"));
+    let arena = giver.allocate_arena(2 * PAGE_BYTES).unwrap();
+    let (share, given) = give(&arena, &taker);
+    stop(&kernel, "giver");
+    let Err(refused) = taker.accept(&given) else { panic!("nobody cut it") };
+    assert_eq!(refused.code, ErrorCode::Unavailable, "{refused}");
+    process::signal(kernel.status().session("giver").unwrap().executor_pid, Signal::CONT);
+    until("the giver hands it over", || taker.accept(&given).is_ok());
+    giver.status().unwrap();
+    drop((share, arena));
+}

@@ -479,7 +479,7 @@ fn a_suspended_session_has_no_memory_on_the_device_and_goes_on_where_it_was() {
         let arena = tenant.arena(8 * PAGE_BYTES, 9);
         let (before, id) = (kernel.status(), number(&kernel, name));
         let done = operator(&kernel, "suspend", &id);
-        assert_eq!(done.code(), Some(0), "{}", done.told());
+        assert!(done.code() == Some(0) && done.stdout.contains(&format!("resume {id}")), "{}", done.told());
         let status = kernel.status();
         let session = status.session(name).unwrap();
         assert!(session.suspended && session.swapped_bytes >= 8 * PAGE_BYTES, "{session:?}");

@@ -47,7 +47,7 @@ pub(super) struct Start {
     #[arg(value_name = "MODULE.toml", default_value = ".")]
     manifest: PathBuf,
     /// The socket of the kernel that serves; the operator's is beside it.
-    #[arg(long)]
+    #[arg(long, value_parser = place::kernel_socket)]
     socket: Option<PathBuf>,
     /// What the host half is told besides what the manifest has, such as `--namespace data=file:/srv/data.img`.
     #[arg(last = true, value_name = "ARGUMENT")]
@@ -58,7 +58,7 @@ pub(super) struct Start {
 pub(super) struct Stop {
     /// The module's name.
     name: String,
-    #[arg(long, help = "The socket of the kernel that serves; the operator's is beside it")]
+    #[arg(long, value_parser = place::kernel_socket, help = "The socket of the kernel that serves; the operator's is beside it")]
     socket: Option<PathBuf>,
 }
 
@@ -71,7 +71,7 @@ pub(super) struct List {
     #[arg(long, conflicts_with = "json")]
     names: bool,
     /// The socket of the kernel that serves; the operator's is beside it.
-    #[arg(long)]
+    #[arg(long, value_parser = place::kernel_socket)]
     socket: Option<PathBuf>,
 }
 

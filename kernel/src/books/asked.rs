@@ -21,6 +21,9 @@ pub(crate) struct Asked {
     pub(crate) id: RevocationId,
     /// What ended before below the same capability, and can still be reached: it is waited for too.
     lingering: Lingering,
+    /// The first of those that may not be severed yet, and that may not be quiescent: none of them goes back.
+    severed_to: Cell<usize>,
+    quiescent_to: Cell<usize>,
     /// Overdue once is overdue for good.
     overdue: Cell<bool>,
     far: Cell<Far>,
@@ -33,6 +36,8 @@ impl Asked {
         Self {
             id: marked.id,
             lingering: marked.lingering,
+            severed_to: Cell::new(0),
+            quiescent_to: Cell::new(0),
             overdue: Cell::new(false),
             far: Cell::default(),
             further: Notify::new(),
@@ -46,11 +51,15 @@ impl Asked {
 
     fn look(&self, books: &Books) -> Result<Far, Error> {
         let moments = books.moments(self.id)?;
-        let lingering = |stage| self.lingering.batches().all(|batch| batch.stage() >= stage);
         if moments.overdue {
             self.overdue.set(true);
         }
-        let (severed, quiescent) = (lingering(Stage::Severed), lingering(Stage::Quiescent));
+        let are = |known: &Cell<usize>, stage| {
+            known.set(self.lingering.first_before(known.get(), stage));
+            known.get() == self.lingering.count()
+        };
+        let (severed, quiescent) =
+            (are(&self.severed_to, Stage::Severed), are(&self.quiescent_to, Stage::Quiescent));
         Ok(Far {
             severed: moments.severed && severed,
             quiescent: moments.quiescent && quiescent,

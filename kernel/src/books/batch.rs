@@ -6,6 +6,8 @@ use bulkhead_caps::{Ended, Kind, Line, ObjectId, Owner, RevocationId};
 use bulkhead_schema::Handle;
 use tokio::{sync::watch, time::Instant};
 
+use crate::held::LetGo;
+
 /// How far they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
@@ -43,7 +45,6 @@ pub(crate) struct Dead {
 }
 
 /// Capabilities of one session that ended together.
-#[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) owner: Owner,
     /// Of its owner's batches, from the first on.
@@ -56,8 +57,10 @@ pub(crate) struct Batch {
     objects: RefCell<Vec<ObjectId>>,
     /// Protected modules whose host halves ended.
     modules: RefCell<Vec<ObjectId>>,
-    /// How many capabilities ended, whatever they were for.
+    /// How many capabilities ended, whatever they were for, that its session is counted.
     count: Cell<u32>,
+    /// What of it the budgets of others count, until it is done.
+    spent: RefCell<Vec<LetGo>>,
     /// Where its session's line stood when it was severed.
     mark: Cell<Option<(Line, u64)>>,
     /// Whether device memory of it may be mapped still.
@@ -78,6 +81,7 @@ impl Batch {
             objects: RefCell::default(),
             modules: RefCell::default(),
             count: Cell::new(0),
+            spent: RefCell::default(),
             mark: Cell::new(None),
             is_mapped: Cell::new(true),
             has_passed: Cell::new(false),
@@ -86,7 +90,6 @@ impl Batch {
 
     /// Adds what one revocation ended.
     pub(super) fn add(&self, id: RevocationId, ended: &[Ended]) {
-        self.count.update(|count| count.saturating_add(u32::try_from(ended.len()).unwrap_or(u32::MAX)));
         let mut revocations = self.revocations.borrow_mut();
         if revocations.last() != Some(&id) {
             revocations.push(id);
@@ -116,6 +119,18 @@ impl Batch {
         self.modules.borrow().clone()
     }
 
+    /// So many of them are counted as its session's. Answers as many.
+    pub(super) fn counts(&self, ended: usize) -> u32 {
+        let more = u32::try_from(ended).unwrap_or(u32::MAX);
+        self.count.update(|count| count.saturating_add(more));
+        more
+    }
+
+    /// Counts a part of somebody's budget until it is done.
+    pub(crate) fn keep(&self, spent: LetGo) {
+        self.spent.borrow_mut().push(spent);
+    }
+
     pub(crate) fn count(&self) -> u32 {
         self.count.get()
     }
@@ -131,6 +146,9 @@ impl Batch {
 
     pub(crate) fn reach(&self, stage: Stage) {
         self.stage.set(stage.max(self.stage.get()));
+        if stage == Stage::Done {
+            drop(self.spent.take());
+        }
     }
 
     /// The earliest of the deadlines counts.

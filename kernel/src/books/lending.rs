@@ -6,11 +6,11 @@ use bulkhead_caps::{Line, Need, Owner};
 use bulkhead_schema::{Error, ErrorCode, Handle, limits};
 use tokio::sync::watch;
 
-use super::Books;
+use super::{Batch, Books, Stage};
 use crate::loan::{State, reach};
 
-/// What was lent, by owner.
-pub(super) type Loans = RefCell<HashMap<Owner, Rc<watch::Sender<State>>>>;
+/// What was lent, by owner; and what ends with each, for those who wait for what was derived of the same.
+pub(super) type Loans = RefCell<HashMap<Owner, (Rc<watch::Sender<State>>, Rc<Batch>)>>;
 
 /// An object that was lent.
 pub(crate) struct Lent {
@@ -30,7 +30,8 @@ impl Books {
         }
         let (own, line) = self.open(1);
         let lent = Lent { owner: own, line, state: Rc::new(watch::Sender::new(State::Out)) };
-        self.loans.borrow_mut().insert(own, Rc::clone(&lent.state));
+        let batch = Rc::new(Batch::new(own, 1));
+        self.loans.borrow_mut().insert(own, (Rc::clone(&lent.state), batch));
         let made = self.derive(owner, parent, own, need).and_then(|_| self.uses(line, object));
         made.inspect_err(|_| self.is_back(&lent))?;
         Ok(lent)
@@ -38,9 +39,15 @@ impl Books {
 
     /// What a loan was derived from has ended: whoever has it is told.
     pub(super) fn recall(&self, owner: Owner) {
-        if let Some(state) = self.loans.borrow().get(&owner) {
+        if let Some((state, batch)) = self.loans.borrow().get(&owner) {
             reach(state, State::Recalled);
+            batch.reach(Stage::Severed);
         }
+    }
+
+    /// What ends with a loan, until it is back.
+    pub(super) fn batch_of_loan(&self, owner: Owner) -> Option<Rc<Batch>> {
+        self.loans.borrow().get(&owner).map(|(_, batch)| Rc::clone(batch))
     }
 
     /// Nobody has it mapped any more who borrowed it so.
@@ -49,7 +56,10 @@ impl Books {
             Ok(marked) => self.forget(marked.id),
             Err(error) => self.expect::<()>(Err(error), "end a loan"),
         }
-        self.loans.borrow_mut().remove(&lent.owner);
+        if let Some((_, batch)) = self.loans.borrow_mut().remove(&lent.owner) {
+            batch.is_mapped.set(false);
+            batch.reach(Stage::Done);
+        }
         self.close_line(lent.line);
         self.close_owner(lent.owner);
     }

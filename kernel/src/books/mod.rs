@@ -46,14 +46,15 @@ const TOLD_AT_ONCE: usize = 256;
 pub(crate) enum Hurry {
     /// All but whoever takes it back.
     AllBut(Owner),
-    Nobody,
+    /// Nobody: who was given something by this owner lets go of it.
+    NobodyFor(Owner),
 }
 
 impl Hurry {
     fn is_for(self, owner: Owner) -> bool {
         match self {
             Self::AllBut(initiator) => owner != initiator,
-            Self::Nobody => false,
+            Self::NobodyFor(_) => false,
         }
     }
 }
@@ -313,11 +314,11 @@ impl Books {
         for run in ended.chunk_by(|one, next| one.owner == next.owner) {
             let Some(owner) = run.first().map(|one| one.owner) else { continue };
             let session = self.session(owner);
-            let batch = session.as_ref().map(|session| session.dying());
+            let batch = session.as_ref().map(|session| session.dying()).or_else(|| self.batch_of_loan(owner));
             for same in run.chunk_by(|one, next| (one.object, one.heir) == (next.object, next.heir)) {
                 self.linger(same, batch.as_ref(), &mut lingering);
             }
-            let (Some(session), Some(batch)) = (session, batch) else {
+            let (Some(session), Some(batch)) = (session, &batch) else {
                 let severed = self.tree.borrow_mut().severed(id, owner, None);
                 self.note(severed, "sever");
                 self.recall(owner);
@@ -326,6 +327,10 @@ impl Books {
             session.refund(Resource::Capabilities, run.len() as u64);
             batch.add(id, run);
             session.has_ended(run);
+            // What is its giver's is counted by the holder's budget, so that nobody uses up what the giver may have on the way.
+            if !matches!(hurry, Hurry::NobodyFor(giver) if giver == owner) {
+                session.counts(batch.counts(run.len()));
+            }
             if hurry.is_for(owner) {
                 batch.set_deadline(deadline);
             }
@@ -357,7 +362,7 @@ impl Books {
         let first = same.first().filter(|one| batch::is_reached_by_work(one.kind));
         if let Some((first, Ok(thing))) = first.map(|one| (one, self.thing(one.object))) {
             let below = thing.ended(same.iter().map(|one| one.handle), first.heir, batch);
-            below.batches().for_each(|batch| before.add(batch));
+            before.extend(&below);
         }
     }
 

@@ -187,3 +187,29 @@ async fn batches_that_were_let_go_of_are_not_kept_however_many_there_are() {
     let is_there = |batch: &Rc<Batch>| lingering.batches().any(|known| Rc::ptr_eq(known, batch));
     assert!(held.iter().all(is_there), "all that are held, and not the latest alone");
 }
+
+#[tokio::test]
+async fn copies_of_very_many_batches_have_them_in_common_and_each_is_looked_at_once() {
+    const BATCHES: u64 = 10_000;
+    let books = Books::new();
+    let (owner, _, _) = made(&books);
+    let batches: Vec<_> = (0..BATCHES).map(|number| Rc::new(Batch::new(owner, number))).collect();
+    let mut lingering = Lingering::default();
+    batches.iter().for_each(|batch| lingering.add(batch));
+    let copies: Vec<_> = (0..100).map(|_| lingering.clone()).collect();
+    // One of its own besides its place in what is common, and in the rest of a copy at most.
+    assert!(batches.iter().all(|batch| Rc::strong_count(batch) <= 102));
+    let in_common = batches.iter().filter(|batch| Rc::strong_count(batch) == 2).count();
+    assert!(in_common > 9000, "{in_common}");
+    assert_eq!(lingering.first_before(0, Stage::Severed), 0);
+    for (reached, batch) in batches.iter().enumerate() {
+        batch.reach(Stage::Severed);
+        assert_eq!(lingering.first_before(reached, Stage::Severed), reached + 1);
+    }
+    assert_eq!(lingering.first_before(lingering.count(), Stage::Severed), lingering.count());
+    let mut twice = lingering.clone();
+    twice.extend(&lingering);
+    twice.extend(&lingering);
+    assert!(twice.count() <= 2 * lingering.count(), "each is kept once: {}", twice.count());
+    drop(copies);
+}

@@ -2,18 +2,17 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashSet},
     os::fd::OwnedFd,
     rc::{Rc, Weak},
     sync::Arc,
 };
 
-use bulkhead_caps::Owner;
 use bulkhead_mm::{DeviceAddress, Range};
 use bulkhead_schema::Handle;
 use tokio::sync::{Mutex, RwLock, watch};
 
-use super::Batch;
+use super::{Batch, Stage};
 use crate::{
     executor::EntryInfo,
     fence::Passed,
@@ -30,10 +29,13 @@ pub(crate) struct Thing {
 }
 
 /// What ended and can still be reached by work, or is mapped still: all batches of which that is so, and as many again at most that
-/// were let go of since.
-#[derive(Default)]
+/// were let go of since. Copies have their chunks in common: a session may have very many batches on their way, and as many
+/// revocations that wait for all of them.
+#[derive(Default, Clone)]
 pub(crate) struct Lingering {
-    batches: HashMap<(Owner, u64), Rc<Batch>>,
+    /// Each of [`CHUNK`].
+    chunks: Vec<Rc<[Rc<Batch>]>>,
+    rest: Vec<Rc<Batch>>,
     /// With so many it is looked which are still held.
     look_at: usize,
 }
@@ -45,7 +47,7 @@ pub(crate) enum What {
     /// Host memory shared with the device.
     Host {
         bytes: u64,
-        memory: OwnedFd,
+        memory: Rc<OwnedFd>,
         /// Where kernels reach it in its session.
         place: Option<Range>,
         /// Whether it is mapped there.
@@ -193,6 +195,10 @@ impl Memory {
         }
     }
 
+    pub(crate) fn pieces_count(&self) -> usize {
+        self.pieces.borrow().len()
+    }
+
     /// Its pieces, in order.
     pub(crate) fn pieces(&self) -> Vec<Part> {
         let starts = self.pieces.borrow();
@@ -280,7 +286,7 @@ impl Thing {
         let mut before = Lingering::default();
         if !ending.is_empty() {
             let below = handles.filter_map(|handle| ending.remove(&handle));
-            below.for_each(|below| below.batches().for_each(|batch| before.add(batch)));
+            below.for_each(|below| before.extend(&below));
         }
         // Nobody names what has no heir.
         if let Some(heir) = heir {
@@ -289,45 +295,86 @@ impl Thing {
                 ending.retain(|_, lingering| lingering.lingers());
             }
             let lingering = ending.entry(heir).or_default();
-            before.batches().chain(batch).for_each(|batch| lingering.add(batch));
+            lingering.extend(&before);
+            batch.into_iter().for_each(|batch| lingering.add(batch));
         }
         before
     }
 
     /// What ended below a capability and can still be reached.
     pub(super) fn lingering(&self, below: Handle) -> Lingering {
-        let mut lingering = Lingering::default();
-        let ending = self.ending.borrow();
-        ending
-            .get(&below)
-            .into_iter()
-            .for_each(|known| known.batches().for_each(|batch| lingering.add(batch)));
-        lingering
+        self.ending.borrow().get(&below).cloned().unwrap_or_default()
     }
 }
 
 /// So few are kept however many of them were let go of.
 const LINGERING_MIN: usize = 8;
+/// Batches that copies have in common.
+const CHUNK: usize = 256;
 
 impl Lingering {
+    fn len(&self) -> usize {
+        self.chunks.len() * CHUNK + self.rest.len()
+    }
+
+    /// Forgets what is not held any more. Answers whether anything is.
     fn lingers(&mut self) -> bool {
-        self.batches.retain(|_, batch| batch.is_held());
-        self.look_at = LINGERING_MIN.max(2 * self.batches.len());
-        !self.batches.is_empty()
+        let (chunks, rest) = (std::mem::take(&mut self.chunks), std::mem::take(&mut self.rest));
+        let mut known = HashSet::new();
+        for batch in chunks.iter().flat_map(|chunk| chunk.iter()).chain(&rest) {
+            if batch.is_held() && known.insert((batch.owner, batch.number)) {
+                self.push(batch);
+            }
+        }
+        self.look_at = LINGERING_MIN.max(2 * self.len());
+        self.len() > 0
+    }
+
+    fn push(&mut self, batch: &Rc<Batch>) {
+        self.rest.push(Rc::clone(batch));
+        if self.rest.len() == CHUNK {
+            self.chunks.push(self.rest.drain(..).collect());
+        }
     }
 
     /// Adds a batch, unless its session has let go of it.
     pub(super) fn add(&mut self, batch: &Rc<Batch>) {
-        if !batch.is_held() {
+        let is_last = self.rest.last().is_some_and(|last| Rc::ptr_eq(last, batch));
+        if is_last || !batch.is_held() {
             return;
         }
-        if self.batches.len() >= self.look_at {
+        if self.len() >= self.look_at {
             self.lingers();
         }
-        self.batches.insert((batch.owner, batch.number), Rc::clone(batch));
+        self.push(batch);
+    }
+
+    /// Adds all of others.
+    pub(super) fn extend(&mut self, others: &Self) {
+        if self.len() == 0 {
+            self.clone_from(others);
+            return;
+        }
+        self.chunks.extend(others.chunks.iter().cloned());
+        others.rest.iter().for_each(|batch| self.add(batch));
+        if self.len() >= self.look_at {
+            self.lingers();
+        }
+    }
+
+    /// The first, from one on, that is not as far as this; how many there are where all are.
+    pub(super) fn first_before(&self, from: usize, stage: Stage) -> usize {
+        let (chunk, at) = (from / CHUNK, from % CHUNK);
+        let chunks = self.chunks.get(chunk..).unwrap_or_default();
+        let left = chunks.iter().flat_map(|chunk| chunk.iter()).chain(&self.rest).skip(at);
+        from + left.take_while(|batch| batch.stage() >= stage).count()
     }
 
     pub(super) fn batches(&self) -> impl Iterator<Item = &Rc<Batch>> {
-        self.batches.values()
+        self.chunks.iter().flat_map(|chunk| chunk.iter()).chain(&self.rest)
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.len()
     }
 }

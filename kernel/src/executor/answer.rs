@@ -11,6 +11,8 @@ use super::passed::Passed;
 
 /// What is kept of what an executor says is the matter, in bytes.
 const WORDS_BYTES_MAX: usize = 8 << 10;
+/// And of what is kept for as long as a client holds what it concerns.
+const KEPT_WORDS_BYTES_MAX: usize = 256;
 
 /// An answer that is no error.
 #[derive(Debug)]
@@ -268,10 +270,21 @@ fn page(passed: Option<Passed>) -> Result<Option<OwnedFd>, Malformed> {
 /// What an executor says is the matter, cut: it may be kept, and told to many.
 fn told(error: bulkhead_schema::bulkhead_capnp::error::Reader<'_>) -> Error {
     let mut error = Error::read(error);
-    for text in [&mut error.message, &mut error.remedy] {
-        text.truncate(text.floor_char_boundary(WORDS_BYTES_MAX));
-    }
+    cut(&mut error, WORDS_BYTES_MAX);
     error
+}
+
+/// As much of an error as is kept for long.
+pub(crate) fn kept(mut error: Error) -> Error {
+    cut(&mut error, KEPT_WORDS_BYTES_MAX);
+    error
+}
+
+fn cut(error: &mut Error, bytes: usize) {
+    for text in [&mut error.message, &mut error.remedy] {
+        text.truncate(text.floor_char_boundary(bytes));
+        text.shrink_to_fit();
+    }
 }
 
 /// Decodes one packet and what came with it.

@@ -31,7 +31,7 @@ use tokio::{
     time::Instant,
 };
 
-pub(crate) use answer::{Activity, Answer, DeviceInfo, EntryInfo, Origin, is_sealed, length};
+pub(crate) use answer::{Activity, Answer, DeviceInfo, EntryInfo, Origin, is_sealed, kept, length};
 pub use cell::Cells;
 pub(crate) use isolated::context_bytes;
 pub(crate) use link::{Answering, Link, Request, no_descriptors};

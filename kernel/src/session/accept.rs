@@ -229,7 +229,7 @@ impl Session {
         }
         self.may_move().await;
         let lender = self.lender(given, &thing, (view, access), place)?;
-        self.await_lender(&lender, EXPORT_PATIENCE, lender.be_resident_for_another(), || {}).await?;
+        self.await_lender(&lender, EXPORT_PATIENCE, lender.be_resident_for_another()).await?;
         let _lent = lender.change()?;
         // The child is there first: whatever is revoked from here on revokes it too.
         let charge = self.charge(Resource::Capabilities, 1)?;
@@ -341,19 +341,17 @@ impl Session {
         Ok(lender)
     }
 
-    /// Waits for another session's executor; where that is its tenant, no longer than this, and does then what is said.
+    /// Waits for another session's executor; where that is its tenant's, no longer than this.
     async fn await_lender<T>(
         &self,
         lender: &Self,
         patience: Duration,
         waited: impl Future<Output = Result<T, Error>>,
-        late: impl FnOnce(),
     ) -> Result<T, Error> {
         if lender.id == self.id || !lender.device.is_isolated() {
             return waited.await;
         }
         tokio::time::timeout(patience, waited).await.unwrap_or_else(|_| {
-            late();
             let message = "the executor of whoever gave the memory does not hand it over";
             Err(Error::new(ErrorCode::Unavailable, message).remedy("try again: it may be busy"))
         })
@@ -373,7 +371,7 @@ impl Session {
         let exported = lender.ask_alone(Vec::new(), |request| {
             write_range(request.init_export_arena(), lender.id, from);
         });
-        let exported = self.await_lender(lender, EXPORT_PATIENCE, exported, || {});
+        let exported = self.await_lender(lender, EXPORT_PATIENCE, exported);
         let descriptor = match mapping.unless_dead(self, exported).await? {
             Answer::Exported(Some(descriptor)) => descriptor,
             Answer::Exported(None) => return Err(no_descriptors()),
@@ -412,6 +410,7 @@ impl Session {
         let (lent, thing) = (Rc::clone(lender), Rc::clone(&mapping.thing));
         tokio::task::spawn_local(Rc::clone(self).cut(lent, thing, part, sender));
         let cut = async { receiver.await.map_err(|_| internal("nobody cuts the memory"))? };
+        let cut = self.await_lender(lender, self.limits.request(), cut);
         let mut sharing = mapping.unless_dead(self, cut).await?;
         while let Some(piece) = sharing.pieces.first().copied() {
             held.look()?;
@@ -474,6 +473,11 @@ impl Session {
                 return Err(Error::new(ErrorCode::NotSupported, message)
                     .remedy("give the smaller part first, or take the larger one back"));
             }
+            if memory.pieces_count() >= limits::PIECES_FOR_OTHERS_MAX && lender.id != self.id {
+                let message = format!("it was cut into {} pieces for others", limits::PIECES_FOR_OTHERS_MAX);
+                return Err(Error::new(ErrorCode::LimitReached, message)
+                    .remedy("have allocations of their own given, or larger parts"));
+            }
             let arena = piece.at(start).ok_or_else(|| internal("a piece lies nowhere"))?;
             let cut = DeviceAddress(start.0.saturating_add(at));
             let one_more = lender.charge(Resource::Pieces, 1)?;
@@ -483,11 +487,8 @@ impl Session {
                 over = lender.over() => return Err(over),
                 pace = tokio::time::timeout_at(deadline, lender.cuts.turn()) => pace.map_err(|_| cut_up_for_others())?,
             };
-            // Nobody knows then what became of the piece.
-            let late =
-                || lender.end(&Error::new(ErrorCode::SessionLost, "its executor does not cut its memory"));
-            let split = self.await_lender(lender, self.limits.request(), lender.split(arena, cut), late);
-            let split = split.await.and_then(|answer| lender.done(&answer));
+            // However long that takes: until it is answered nobody knows what became of the piece.
+            let split = lender.split(arena, cut).await.and_then(|answer| lender.done(&answer));
             drop(pace);
             match split {
                 // Its kernels run: once more, after a pause.

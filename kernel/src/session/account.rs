@@ -3,13 +3,19 @@
 //! A [`Charge`] is made before what it is for is taken, and goes back when it is dropped, once: whoever owns what it is
 //! for owns it too.
 
-use std::{cell::Cell, rc::Rc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    os::fd::OwnedFd,
+    rc::Rc,
+    time::Duration,
+};
 
 use bulkhead_mm::{Account, Amounts, LedgerError, Resource};
 use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp::column, limits};
 
 use super::{Parent, Session};
 use crate::{
+    descriptors::{OnTheWay, Parcel},
     executor::{self, Answer, Device, length},
     refusal,
 };
@@ -149,6 +155,24 @@ impl Drop for CompileTime {
 }
 
 impl Session {
+    /// Descriptors for its client to fetch: they are gone with the session.
+    pub(crate) fn parcel(&self, descriptors: Vec<OwnedFd>, charge: Charge) -> Parcel {
+        self.parcel_of(descriptors.into_iter().map(Rc::new).collect(), Some(charge)).0
+    }
+
+    /// The same of descriptors that may be open in any case; and the means to have them not handed over.
+    pub(crate) fn parcel_of(
+        &self,
+        descriptors: Vec<Rc<OwnedFd>>,
+        charge: Option<Charge>,
+    ) -> (Parcel, OnTheWay) {
+        let descriptors = Rc::new(RefCell::new(descriptors));
+        let mut known = self.on_the_way_out.borrow_mut();
+        known.retain(|known| known.strong_count() > 0);
+        known.push(Rc::downgrade(&descriptors));
+        (Parcel::new(Rc::clone(&descriptors), charge), descriptors)
+    }
+
     /// What it uses.
     pub(crate) fn used(&self) -> Amounts {
         self.device.ledger.borrow().used_by(self.account)

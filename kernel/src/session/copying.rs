@@ -20,6 +20,7 @@ use crate::{
     books::{SturdyToken, What},
     buffer,
     connection::{Connection, Servers},
+    executor::kept,
     fence,
     held::{Facet, Held, Served, write_any},
     module::{Module, write_gates},
@@ -107,7 +108,7 @@ impl Session {
             };
             drop(waiting);
             if let What::Point(sender) = &thing.what {
-                sender.send_replace(Some(answer));
+                sender.send_replace(Some(answer.map_err(kept)));
             }
         });
         Ok(held)

@@ -327,6 +327,7 @@ impl Session {
                     code.state.set(Loaded::No);
                     session.books().may_give_back(object);
                 }
+                Err(error) if session.live().is_ok() && session.device.is_isolated() => session.end(&error),
                 // It stays charged: the executor may still hold it.
                 Err(error) if session.live().is_ok() => session.books().expect::<()>(Err(error), "unload"),
                 Err(_) => {}

@@ -171,7 +171,7 @@ impl Session {
         let (for_client, for_executor) =
             (memory.try_clone().map_err(copied)?, memory.try_clone().map_err(copied)?);
         let (mapped, charges) = (Cell::new(false), RefCell::new(vec![charge, descriptor]));
-        let what = What::Host { bytes, memory, place, mapped, charges };
+        let what = What::Host { bytes, memory: Rc::new(memory), place, mapped, charges };
         let thing = Thing::new(Rc::downgrade(self), what);
         let (handle, object, thing) = self.books().create(self.owner, Kind::HostBuffer, bytes, thing)?;
         capability.keep();

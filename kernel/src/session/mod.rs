@@ -49,7 +49,7 @@ pub(crate) use terms::{Domain, Terms};
 use crate::{
     Limits,
     books::{Batch, Books, Loaded, SturdyToken, Tally, Thing, What},
-    descriptors::{Parcel, Token},
+    descriptors::{Descriptors, Token},
     executor::{self, Answer, Device, EntryInfo, Incarnation, SlotLease, no_descriptors},
     held::{Facet, Held, Share},
     principals::{Counted, Party, Taken},
@@ -110,7 +110,7 @@ pub(crate) struct Session {
     /// Its ring; `None` once it is gone, which may be long before the last capability of it is dropped.
     ring: RefCell<Option<Ring>>,
     /// Descriptors on their way to its client.
-    on_the_way_out: RefCell<Vec<Weak<RefCell<Vec<OwnedFd>>>>>,
+    on_the_way_out: RefCell<Vec<Weak<Descriptors>>>,
     account: Account,
     /// Ends the executor of an isolated session.
     alone: RefCell<Option<Alone>>,
@@ -717,15 +717,6 @@ impl Session {
         if let Some(parent) = &self.parent {
             parent.session.children.send_modify(|count| *count = count.saturating_sub(1));
         }
-    }
-
-    /// Descriptors for its client to fetch: they are gone with the session.
-    pub(crate) fn parcel(&self, descriptors: Vec<OwnedFd>, charge: Charge) -> Parcel {
-        let descriptors = Rc::new(RefCell::new(descriptors));
-        let mut known = self.on_the_way_out.borrow_mut();
-        known.retain(|known| known.strong_count() > 0);
-        known.push(Rc::downgrade(&descriptors));
-        Parcel::new(descriptors, charge)
     }
 
     /// An object of it is no more.

@@ -71,9 +71,10 @@ impl Session {
         let turn = owned.busy.lock().await;
         self.make_window(owned, &self.incarnation(), None).await?;
         drop(turn);
-        tracing::info!(
-            target: "bulkhead::audit", session = self.id, module = known.protected.name, bytes, "module claimed"
-        );
+        if let Some(unsaid) = self.party.line() {
+            let module = &known.protected.name;
+            tracing::info!(target: "bulkhead::audit", session = self.id, module, bytes, unsaid, "module claimed");
+        }
         // A standby that comes later is told with the session.
         if let Some(standby) = self.device.standby()
             && let Err(error) = self.tell_window(owned, &standby).await
@@ -101,9 +102,10 @@ impl Session {
                 session.remove_window(owned, &window).await;
             }
             drop((turn, told));
-            tracing::info!(
-                target: "bulkhead::audit", session = session.id, module = owned.known.protected.name, "module gone"
-            );
+            if let Some(unsaid) = session.party.line() {
+                let module = &owned.known.protected.name;
+                tracing::info!(target: "bulkhead::audit", session = session.id, module, unsaid, "module gone");
+            }
             owned.state.set(Loaded::No);
             session.books().may_give_back(object);
         });
@@ -151,10 +153,10 @@ impl Session {
             return Err(error);
         }
         held.look()?;
-        tracing::info!(
-            target: "bulkhead::audit",
-            session = self.id, module = owned.known.protected.name, of = given.id, "gates accepted"
-        );
+        if let Some(unsaid) = self.party.line() {
+            let module = &owned.known.protected.name;
+            tracing::info!(target: "bulkhead::audit", session = self.id, module, of = given.id, unsaid, "gates accepted");
+        }
         Ok(held)
     }
 
@@ -207,7 +209,9 @@ impl Session {
         ended
             .map(|gates| {
                 let module = &gates.known.protected.name;
-                tracing::info!(target: "bulkhead::audit", session = self.id, module, "gates taken back");
+                if let Some(unsaid) = self.party.line() {
+                    tracing::info!(target: "bulkhead::audit", session = self.id, module, unsaid, "gates taken back");
+                }
                 self.ask(Vec::new(), |request| {
                     let mut grant = request.init_revoke_module();
                     grant.set_module(gates.number);

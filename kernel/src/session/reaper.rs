@@ -15,6 +15,7 @@ use super::{Phase, Session, accept::Mapping};
 use crate::{
     books::{Batch, Hurry, Stage, Thing, What},
     executor::Answering,
+    held::Budget,
     refusal::internal,
 };
 
@@ -87,7 +88,10 @@ impl Session {
     pub(crate) fn has_ended(&self, ended: &[Ended]) {
         let mappings = self.mappings.borrow();
         ended.iter().filter_map(|one| mappings.get(&one.handle)).for_each(|mapping| mapping.end());
-        let more = u32::try_from(ended.len()).unwrap_or(u32::MAX);
+    }
+
+    /// Remembers that so many of its capabilities are on their way, until their batch is done.
+    pub(crate) fn counts(&self, more: u32) {
         self.on_their_way.update(|count| count.saturating_add(more));
     }
 
@@ -108,13 +112,16 @@ impl Session {
         self.dying_more.notify_one();
     }
 
-    /// Closes a capability of it without anybody asking what becomes of that. Where it `was_given` away, it is its holder who lets go:
-    /// nobody is in a hurry then, and least of all the holder.
-    pub(crate) fn revoke_unasked(&self, handle: Handle, was_given: bool) -> Result<(), Error> {
+    /// Closes a capability of it without anybody asking what becomes of that. Where it was given away, within a `budget`, it is its
+    /// holder who lets go: nobody is in a hurry then, least of all the holder, and the budget is what counts it.
+    pub(crate) fn revoke_unasked(&self, handle: Handle, budget: Option<&Rc<Budget>>) -> Result<(), Error> {
         let patience = self.limits.seconds(limits::DRAIN_SECONDS);
-        let hurry = if was_given { Hurry::Nobody } else { Hurry::AllBut(self.owner) };
+        let hurry = budget.map_or(Hurry::AllBut(self.owner), |_| Hurry::NobodyFor(self.owner));
         let marked = self.books().revoke((self.owner, hurry), handle, Extent::Whole, patience)?;
         self.books().forget(marked.id);
+        if let (Some(budget), Some(batch)) = (budget, self.dying.borrow().as_ref()) {
+            batch.keep(budget.let_go(marked.count));
+        }
         Ok(())
     }
 
@@ -309,35 +316,35 @@ impl Session {
             Ok(ranges) => ranges,
             Err(error) => return self.give_up(error, "find what is mapped").await,
         };
-        let (mut first, answers): (Vec<_>, Vec<_>) =
+        let (mut reached, answers): (Vec<_>, Vec<_>) =
             ranges.into_iter().map(|range| self.unmap(range)).unzip();
         let host: Vec<_> = host
             .into_iter()
             .map(|(object, thing)| {
                 let (quiescent, unmapped) = self.unmap_host(&thing).unzip();
-                first.extend(quiescent);
+                reached.extend(quiescent);
                 (object, thing, unmapped)
             })
             .collect();
-        // Whichever comes first: all of them wait for the same work.
-        match first.into_iter().next() {
-            // Where none comes, the second answer says why.
-            Some(quiescent) => {
-                if quiescent.await.is_ok() {
-                    self.quiescent(batch);
-                }
-            }
-            None => match self.drained().await {
-                Ok(()) => self.quiescent(batch),
-                Err(error) => return self.give_up(error, "drain").await,
-            },
+        if reached.is_empty()
+            && let Err(error) = self.drained().await
+        {
+            return self.give_up(error, "drain").await;
+        }
+        // Each of them: the executor may unmap them in different pauses, and what is launched between two reaches those that are left.
+        let mut are_quiescent = true;
+        for quiescent in reached {
+            // Where one does not come, the second answer says why.
+            are_quiescent &= quiescent.await.is_ok();
+        }
+        if are_quiescent {
+            self.quiescent(batch);
         }
         for answer in answers {
             if let Err(error) = answer.await.and_then(|answer| self.done(&answer)) {
                 return self.give_up(error, "unmap").await;
             }
         }
-        self.quiescent(batch);
         for (handle, _) in mapped.mappings {
             let mapping = self.mappings.borrow_mut().remove(&handle);
             if let Some(mapping) = mapping {

@@ -58,6 +58,33 @@ fn a_session_whose_work_keeps_what_was_taken_back_is_ended() {
 }
 
 #[test]
+fn what_is_mapped_several_times_is_quiescent_when_no_work_reaches_any_of_it() {
+    with_changed_kernel(Manners::default(), hasty, async |harness| {
+        let giver = Client::new(&harness.directory).await;
+        let taker = Client::new(&harness.directory).await;
+        let from = giver.open("giver").await.unwrap();
+        let to = taker.open("taker").await.unwrap();
+        let buffer = from.allocate(PAGE).await.unwrap();
+        let given = taker.restore(token(&buffer.view(), Uses::One).await.unwrap()).await.unwrap();
+        let _accepted = (to.accept(given.view()).await.unwrap(), to.accept(given.view()).await.unwrap());
+        // Between two of its pauses the taker launches work, which reaches what is not unmapped yet.
+        harness.fake.behave(Manners { holds_later_unmaps: true, ..Manners::default() });
+        let revoking = revoke(&buffer.client).await.unwrap();
+        until(async || {
+            let unmap = Asked::Unmap { session: to.id, bytes: PAGE };
+            harness.fake.asked().iter().filter(|asked| **asked == unmap).count() == 2
+        })
+        .await;
+        assert!(!revoking.wait(Moment::Quiescent, 60).await.0, "work reaches the second");
+        until(async || to.memory().await.is_err()).await;
+        assert_eq!(to.memory().await.unwrap_err().code, ErrorCode::Revoked);
+        harness.fake.let_go();
+        assert!(revoking.wait(Moment::Reclaimed, 20_000).await.0);
+        from.memory().await.unwrap();
+    });
+}
+
+#[test]
 fn memory_that_is_freed_waits_for_whoever_still_uses_it() {
     with_changed_kernel(Manners::default(), hasty, async |harness| {
         let giver = Client::new(&harness.directory).await;

@@ -79,6 +79,8 @@ pub(crate) struct Manners {
     pub(crate) holds_maps: bool,
     /// Does not answer the unmapping of arenas: work that can reach them runs on.
     pub(crate) holds_unmaps: bool,
+    /// The same, but for the first.
+    pub(crate) holds_later_unmaps: bool,
     /// Says when no work can reach what is unmapped, and does not come to an end with it.
     pub(crate) holds_reclaims: bool,
     /// The same for host memory alone.
@@ -447,7 +449,11 @@ impl Fake {
                     let unmapped = self.state().memory.unmap(session, address, bytes);
                     self.check(unmapped);
                 }
-                if manners.holds_unmaps || manners.runs_on == session {
+                let before =
+                    |asked: &&Asked| matches!(asked, Asked::Unmap { session: of, .. } if *of == session);
+                let is_later = self.asked().iter().filter(before).count() > 1;
+                let holds = manners.holds_unmaps || manners.holds_later_unmaps && is_later;
+                if holds || manners.runs_on == session {
                     return hold(Held::Unmapped(id, session));
                 }
                 send(socket, id, None, |mut reply| reply.set_quiescent(()));
