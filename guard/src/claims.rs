@@ -1,8 +1,9 @@
-//! What is claimed of a body's lanes, and who works it out.
+//! What is claimed of a body's lanes and of the numbers in its registers, and who works it out.
 //!
-//! Nobody believes a claim: where lanes wait the verifier checks each ([`crate::verify`]), and a wrong one is a refusal. So
+//! Nobody believes a claim: the verifier checks each that it uses ([`crate::verify`]), and a wrong one is a refusal. So
 //! nothing here is trusted, however it comes by what it says.
 
+pub(crate) mod numbers;
 mod same;
 pub(crate) mod together;
 
@@ -11,7 +12,7 @@ use std::str::FromStr;
 
 use crate::ast::Statement;
 use crate::maps::HashMap;
-use together::{Body, Mark, Together};
+use together::{Body as Kind, Mark, Together};
 
 /// Where the lanes of a warp are before a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +40,25 @@ pub(crate) enum Uniformity {
 
 /// What is claimed of one body.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Body {
+    pub(crate) lanes: Lanes,
+    pub(crate) numbers: numbers::Numbers,
+}
+
+impl Body {
+    /// What can be said of an entry's body, of which a fast version may be launched only where warps are rows.
+    pub(crate) fn of(statements: &[Statement], is_fast: bool) -> Self {
+        Self { lanes: Lanes::of(statements, is_fast), numbers: numbers::Numbers::of(statements) }
+    }
+
+    /// Of a gate's body.
+    pub(crate) fn of_gate(statements: &[Statement]) -> Self {
+        Self { lanes: Lanes::of_gate(statements), numbers: numbers::Numbers::of(statements) }
+    }
+}
+
+/// What is claimed of the lanes of a body.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Lanes {
     /// Where lanes are before statements, by their numbers. At a label of which nothing is claimed they are apart; at other
     /// statements it follows.
@@ -55,7 +75,7 @@ impl Lanes {
         let (together, of_rows) = if is_fast {
             Together::with_rows(statements)
         } else {
-            (Together::of(statements, Body::Entry, false), None)
+            (Together::of(statements, Kind::Entry, false), None)
         };
         let rows = of_rows.is_some();
         Self { rows, ..Self::from(statements, of_rows.unwrap_or(together)) }
@@ -63,7 +83,7 @@ impl Lanes {
 
     /// Of a gate's body.
     pub(crate) fn of_gate(statements: &[Statement]) -> Self {
-        Self::from(statements, Together::of(statements, Body::Gate, false))
+        Self::from(statements, Together::of(statements, Kind::Gate, false))
     }
 
     fn from(statements: &[Statement], together: Together) -> Self {
@@ -97,14 +117,14 @@ impl Lanes {
 
 /// What is claimed of the bodies of a text, by the names of their entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Claims(pub(crate) HashMap<String, Lanes>);
+pub struct Claims(pub(crate) HashMap<String, Body>);
 
 impl fmt::Display for Claims {
     /// A line for each claim, in order.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut entries: Vec<_> = self.0.iter().collect();
         entries.sort_unstable_by_key(|(name, _)| name.as_str());
-        for (name, lanes) in entries {
+        for (name, Body { lanes, numbers }) in entries {
             writeln!(out, "entry {name}")?;
             if lanes.rows {
                 writeln!(out, "rows")?;
@@ -128,6 +148,7 @@ impl fmt::Display for Claims {
                     Place::Apart => writeln!(out, "{index} apart")?,
                 }
             }
+            numbers.fmt(out)?;
         }
         Ok(())
     }
@@ -139,12 +160,16 @@ impl FromStr for Claims {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let mut claims = Self::default();
-        let mut lanes = claims.0.entry(String::new()).or_default();
+        let mut body = claims.0.entry(String::new()).or_default();
         for line in text.lines() {
+            if body.numbers.read(line).ok_or_else(|| line.to_owned())? {
+                continue;
+            }
+            let lanes = &mut body.lanes;
             let words: Vec<&str> = line.split_ascii_whitespace().take(4).collect();
             let number = |word: &str| word.parse().map_err(|_| line.to_owned());
             match words.as_slice() {
-                ["entry", name] => lanes = claims.0.entry((*name).to_owned()).or_default(),
+                ["entry", name] => body = claims.0.entry((*name).to_owned()).or_default(),
                 ["rows"] => lanes.rows = true,
                 ["same", name] => {
                     lanes.registers.insert((*name).to_owned(), Uniformity::Same);

@@ -7,12 +7,13 @@ use crate::anchors::Check;
 use crate::ast::{
     AddressBase, Function, FunctionKind, Instruction, Item, Module, Operand, Space, Span, Statement,
 };
-use crate::facts::{Facts, Proof};
+use crate::facts::Facts;
 use crate::gates::Gates;
 use crate::names;
 use crate::print::Text;
 use crate::report::{Reason, Report};
 use crate::table::{self, Row, Treatment};
+use crate::values::{Known as _, Proof};
 use crate::{access, anchors, confine, parse};
 
 /// A text, read and confined as far as that goes.

@@ -267,6 +267,7 @@ mod report;
 mod span;
 mod sums;
 mod table;
+mod values;
 mod verify;
 mod window;
 

@@ -129,6 +129,23 @@ impl Most {
         Some(parts)
     }
 
+    /// Its parts: axis, shift and factor of each.
+    pub(crate) fn terms(&self) -> impl Iterator<Item = (u8, u8, i64)> + '_ {
+        self.parts.iter().copied().filter(|(.., factor)| *factor != 0)
+    }
+
+    /// A constant and such parts; none where there are too many.
+    pub(crate) fn of_terms(constant: i128, terms: &[(u8, u8, i64)]) -> Option<Self> {
+        let mut most = Self::constant(constant);
+        most.parts.get_mut(..terms.len())?.copy_from_slice(terms);
+        Some(most.in_order())
+    }
+
+    /// Whether a number is no more than this that is no more than what is known, nor than `high`.
+    pub(crate) fn implied_by(self, known: Self, high: i128) -> bool {
+        self == known || self.is_constant() && high <= self.constant
+    }
+
     /// Whether it has no parts: those that there are come first.
     fn is_constant(&self) -> bool {
         matches!(self.parts, [(.., 0), ..])

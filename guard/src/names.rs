@@ -153,6 +153,11 @@ pub(crate) fn is_reserved(name: &str) -> bool {
     name.starts_with(RESERVED_REGISTER) || name.starts_with(RESERVED_SYMBOL)
 }
 
+/// Whether a register is a counter of a loop's turns.
+pub(crate) fn is_counter(name: &str) -> bool {
+    name.strip_prefix(COUNTER).is_some_and(|number| number.bytes().all(|digit| digit.is_ascii_digit()))
+}
+
 /// The class of a register in the confined form, where a register's name says how wide it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Class {

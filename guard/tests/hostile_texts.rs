@@ -346,7 +346,7 @@ fn loops_that_overlap_around_a_barrier_are_looked_at_in_linear_time() {
 }
 
 #[test]
-fn claims_are_read_in_linear_time_and_lent_to_each_entry_of_the_name() {
+fn claims_are_read_in_linear_time_and_lent_to_the_first_entry_of_the_name() {
     let name = "k".repeat(1_000_000);
     let claims = format!("entry {name}\n{}", "1 ending\n\n".repeat(1_000_000));
     let read: Claims = claims.parse().unwrap();

@@ -6,6 +6,7 @@ use crate::facts::Facts;
 use crate::maps::HashSet;
 use crate::names::Class;
 use crate::table;
+use crate::values::Known as _;
 
 /// Writes such addresses so.
 pub(super) fn fold(statements: &mut [Statement]) {

@@ -22,11 +22,11 @@ use crate::confine::{
     inductions, locals, meets, parameters, peel, poll, prologue, reductions, remainders, roots, runtime,
     strides, unroll, warps,
 };
-use crate::facts::{Proof, SharedKey};
 use crate::gates::Gates;
 use crate::limits::{NAME_BYTES_MAX, PARAMETER_BYTES_MAX, REGISTERS_MAX, SHARED_TERMS_MAX};
 use crate::names::{self, Class};
 use crate::report::{Reason, Report, shorten};
+use crate::values::{Proof, SharedKey};
 
 /// The confined form of an entry, and its fast version where accesses can be proven; what stands against it is in the
 /// report.

@@ -8,11 +8,12 @@ use crate::access::{self, Access};
 use crate::ast::{AddressBase, Instruction, Operand, Predicate, Space, Statement};
 use crate::confine::calls::Budget;
 use crate::confine::prologue::{instruction, plain, register};
-use crate::facts::{Facts, Proof};
+use crate::facts::Facts;
 use crate::limits::BOUND_TERMS_MAX;
 use crate::maps::{HashMap, HashSet};
 use crate::names::Class;
 use crate::table;
+use crate::values::{Known as _, Proof};
 
 /// A parameter of which not even this is enough gets no bound: launches would hardly keep it.
 const MOST_MIN: i128 = 16;

@@ -8,6 +8,7 @@ use crate::ast::{Instruction, Operand, Statement};
 use crate::facts::Facts;
 use crate::names::Class;
 use crate::table;
+use crate::values::Known as _;
 
 /// What is remembered of registers at a time.
 const REMEMBERED_MAX: usize = 64;

@@ -18,6 +18,7 @@ use crate::facts::Facts;
 use crate::limits::{DYNAMIC_SPAN_MAX, LITTLE_BYTES_MAX, SHARED_BASE};
 use crate::names;
 use crate::table::{self, Treatment};
+use crate::values::Known as _;
 
 /// Widths that an access can have.
 const WIDTHS: [u64; 5] = [1, 2, 4, 8, 16];

@@ -13,9 +13,10 @@ use crate::anchors::{Anchor, Check, Step};
 use crate::ast::{AddressBase, Instruction, Operand, Space, Span, Statement};
 use crate::confine::prologue::instruction;
 use crate::confine::turns::{self, Ends, Firsts, Loop};
-use crate::facts::{Facts, Proof};
+use crate::facts::Facts;
 use crate::names::{self, Class};
 use crate::table::{self, Treatment};
+use crate::values::{Known as _, Proof};
 
 /// Loops of an entry that get two versions, at most.
 const LOOPS_MAX: usize = 64;

@@ -6,10 +6,8 @@ use crate::maps::{HashMap, HashSet};
 use std::collections::hash_map::Entry;
 use std::rc::Rc;
 
-use super::number::{self, Number, Order, Sign, Width};
 use super::{Fact, Facts};
-use crate::ast::{Instruction, Operand, Predicate, Statement};
-use crate::names::Class;
+use crate::ast::{Instruction, Predicate, Statement};
 use crate::table::{self, Row};
 
 /// What is known of registers up to the next label.
@@ -21,12 +19,6 @@ const REMEMBERED_MAX: usize = 1 << 20;
 /// What is gone through at all labels together, in registers: at those behind nothing is known that does not hold
 /// everywhere. So the time is bounded that loops times registers take.
 const KEPT_MAX: usize = 1 << 20;
-/// Tests that are remembered at a time.
-const TESTS_MAX: usize = 32;
-/// Multiples that are remembered at a time.
-const MULTIPLES_MAX: usize = 4;
-/// What a predicate says, at most, of so many registers.
-const SAYS_MAX: usize = 4;
 
 /// Labels that are gone through to find out whether loops are entered at their own, at most.
 const LABELS_MAX: usize = 1 << 20;
@@ -90,75 +82,6 @@ pub(super) struct Edges<'a> {
     kept: usize,
     /// Whether control does not come here from the instruction before.
     cut: bool,
-}
-
-/// How a register compares with what lay between two numbers then.
-#[derive(Debug, Clone, Copy)]
-struct Says<'a> {
-    register: &'a str,
-    order: Order,
-    sign: Sign,
-    low: i128,
-    high: i128,
-}
-
-impl Says<'_> {
-    fn cut(self, numbers: (i128, i128)) -> (i128, i128) {
-        self.order.cut(numbers, (self.low, self.high))
-    }
-}
-
-/// What predicates say where they hold, and where they do not.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Tests<'a> {
-    says: HashMap<&'a str, [Vec<Says<'a>>; 2]>,
-    /// The registers that were tested: of most that are written nothing was said.
-    tested: HashSet<&'a str>,
-    /// Registers that are others' multiples: the other, which, and how often.
-    multiples: Vec<(&'a str, &'a str, i128)>,
-}
-
-impl<'a> Tests<'a> {
-    pub(super) fn clear(&mut self) {
-        self.says.clear();
-        self.tested.clear();
-        self.multiples.clear();
-    }
-
-    /// A register is another's multiple, until either is written.
-    pub(super) fn is_multiple(&mut self, of: &'a str, name: &'a str, factor: i128) {
-        if self.multiples.len() == MULTIPLES_MAX {
-            self.multiples.remove(0);
-        }
-        self.multiples.push((of, name, factor));
-    }
-
-    fn is_empty(&self) -> bool {
-        self.says.is_empty() && self.multiples.is_empty()
-    }
-
-    /// A register is written: what was said of it, or by it, no longer holds.
-    fn written(&mut self, name: &str) {
-        self.multiples.retain(|(of, multiple, _)| *of != name && *multiple != name);
-        self.says.remove(name);
-        if self.tested.remove(name) {
-            for says in self.says.values_mut().flatten() {
-                says.retain(|says| says.register != name);
-            }
-        }
-    }
-
-    fn of(&self, name: &str, holds: bool) -> &[Says<'a>] {
-        self.says.get(name).map_or(&[], |says| says[usize::from(holds)].as_slice())
-    }
-
-    fn set(&mut self, name: &'a str, mut says: [Vec<Says<'a>>; 2]) {
-        says.iter_mut().for_each(|says| says.truncate(SAYS_MAX));
-        if self.says.len() < TESTS_MAX && says.iter().any(|says| !says.is_empty()) {
-            self.tested.extend(says.iter().flatten().map(|says| says.register));
-            self.says.insert(name, says);
-        }
-    }
 }
 
 impl<'a> Edges<'a> {
@@ -357,45 +280,12 @@ impl<'a> Facts<'a> {
 
     /// What follows of registers where a predicate holds, or does not.
     pub(super) fn said(&self, predicate: &str, holds: bool) -> Passing<'a> {
-        let mut between: Vec<(&'a str, Sign, (i128, i128))> = Vec::new();
-        for says in self.tests.of(predicate, holds) {
-            let known =
-                between.iter_mut().find(|(name, sign, _)| *name == says.register && *sign == says.sign);
-            match known {
-                Some((_, _, numbers)) => *numbers = says.cut(*numbers),
-                None => {
-                    let known = self.small(says.register).unwrap_or(says.sign.all(Width::WORD));
-                    let known = (known.low, known.high);
-                    between.push((says.register, says.sign, says.cut(known)));
-                }
-            }
-        }
-        let mut said = Passing::default();
-        for (name, _, numbers) in between {
-            let known = self.number_in(name);
-            if let Some(number) = number::refined(known, numbers, Width::WORD) {
-                said.insert(name, Some(Fact::Number(number)));
-            }
-        }
-        for (of, name, factor) in &self.tests.multiples {
-            let one = said.get(of).copied().flatten().and_then(Fact::number);
-            let (Some(one), Some(known)) = (one, self.small(name)) else { continue };
-            let numbers = (known.low.max(one.low * factor), known.high.min(one.high * factor));
-            if let Some(number) = number::refined(Some(known), numbers, Width::WORD) {
-                said.insert(name, Some(Fact::Number(number)));
-            }
-        }
-        said
-    }
-
-    /// A number that is the same signed and unsigned.
-    pub(super) fn small(&self, name: &str) -> Option<Number> {
-        self.of_register(name).and_then(Fact::small)
+        let said = self.tests.said(self, predicate, holds).unwrap_or_default();
+        said.into_iter().map(|(name, fact)| (name, Some(fact))).collect()
     }
 
     /// What an instruction says where control goes, and what its predicates will say.
     pub(super) fn tests(&mut self, row: &Row, instruction: &'a Instruction) {
-        let always = instruction.predicate.is_none();
         if let Some(target) = table::target(row, instruction) {
             match &instruction.predicate {
                 None => {
@@ -413,84 +303,9 @@ impl<'a> Facts<'a> {
         if table::ends_path(row, instruction) {
             return self.end();
         }
-        let says = if always { self.says(instruction) } else { None };
-        let tests = &mut self.tests;
-        if !tests.is_empty() {
-            table::written(row, instruction, &mut |name| tests.written(name));
-        }
-        if let (Some(says), Some(Operand::Register(predicate))) = (says, instruction.operands.first()) {
-            tests.set(predicate, says);
-        }
-    }
-
-    /// What a predicate says that an instruction computes: where it does not hold, and where it does.
-    fn says(&self, instruction: &'a Instruction) -> Option<[Vec<Says<'a>>; 2]> {
-        let register = |index: usize| match instruction.operands.get(index) {
-            Some(Operand::Register(name)) => Some(name.as_str()),
-            _ => None,
-        };
-        // One is the guard's own.
-        let is_predicate =
-            |name: &&str| *name == "%bh_q" || matches!(Class::parse(name), Some((Class::Predicate, _)));
-        let words = instruction.words();
-        let modifiers = words.as_slice();
-        let of = |index, holds| {
-            register(index)
-                .filter(is_predicate)
-                .map_or(Vec::new(), |name| self.tests.of(name, holds).to_vec())
-        };
-        let result = register(0).filter(is_predicate)?;
-        let fresh = |says: [Vec<Says<'a>>; 2]| {
-            // What it says of what it reads from itself is not said of what it is then.
-            let reads_itself = (1..4).any(|index| register(index) == Some(result));
-            (!reads_itself).then_some(says)
-        };
-        match (instruction.opcode.as_str(), modifiers) {
-            ("setp", [order, ty @ ("s32" | "u32" | "b32")]) => {
-                let (holds, fails) = self.compared(instruction, Order::of(order)?, ty)?;
-                Some([fails, holds])
-            }
-            ("setp", [order, "and", ty @ ("s32" | "u32" | "b32")]) => {
-                let (mut holds, _) = self.compared(instruction, Order::of(order)?, ty)?;
-                holds.extend(of(3, true));
-                fresh([Vec::new(), holds])
-            }
-            ("setp", [order, "or", ty @ ("s32" | "u32" | "b32")]) => {
-                let (_, mut fails) = self.compared(instruction, Order::of(order)?, ty)?;
-                fails.extend(of(3, false));
-                fresh([fails, Vec::new()])
-            }
-            ("and", ["pred"]) => fresh([Vec::new(), [of(1, true), of(2, true)].concat()]),
-            ("or", ["pred"]) => fresh([[of(1, false), of(2, false)].concat(), Vec::new()]),
-            ("not", ["pred"]) => fresh([of(1, true), of(1, false)]),
-            _ => None,
-        }
-    }
-
-    /// What a comparison says of both sides, where it holds and where it does not.
-    fn compared(
-        &self,
-        instruction: &'a Instruction,
-        order: Order,
-        ty: &str,
-    ) -> Option<(Vec<Says<'a>>, Vec<Says<'a>>)> {
-        let sign = Sign::of(ty).unwrap_or(Sign::Unsigned);
-        let (one, other) = (instruction.operands.get(1)?, instruction.operands.get(2)?);
-        let word = |operand: &'a Operand| match operand {
-            Operand::Register(name) if matches!(Class::parse(name), Some((Class::Word, _))) => {
-                Some(name.as_str())
-            }
-            _ => None,
-        };
-        let (mut holds, mut fails) = (Vec::new(), Vec::new());
-        for (subject, against, order) in [(one, other, order), (other, one, order.swapped())] {
-            if let (Some(register), Some(bound)) = (word(subject), self.narrow(Some(against), sign)) {
-                let says = Says { register, order, sign, low: bound.low, high: bound.high };
-                holds.push(says);
-                fails.push(Says { order: order.not(), ..says });
-            }
-        }
-        Some((holds, fails))
+        let mut tests = std::mem::take(&mut self.tests);
+        tests.learn(self, row, instruction);
+        self.tests = tests;
     }
 }
 

@@ -3,19 +3,19 @@
 use crate::maps::HashMap;
 
 use super::edges::Passing;
-use super::number::{self, Number, Order, Sign, Width};
-use super::{Base, Bounding, Fact, Facts, Most, Pointer, Window};
+use super::{Base, Bounding, Fact, Facts, Known as _, Most, Pointer, Stepping, Window};
 use crate::anchors::{self, Check};
 use crate::ast::{Instruction, Operand, Predicate, Statement};
 use crate::limits::CHUNK_COST_MAX;
 use crate::names::{self, Class};
 use crate::table::{self, Treatment};
+use crate::values::number::{self, Number, Order, Sign, Width};
 
 impl<'a> Facts<'a> {
     /// Begins the turns of a loop without labels inside, directly behind its label and a check before that. Answers how
     /// often it may turn for what is known of its pointers to hold, which is for others to see to; none where a pointer is
     /// not stepped by what is known to be little enough.
-    pub(crate) fn turn(&mut self, check: &Check<'a>, body: &'a [Statement]) -> Option<u64> {
+    pub(crate) fn turn(&mut self, check: &Check<'a>, body: &'a [Statement]) -> Option<Stepping<'a>> {
         let mut writes = Vec::new();
         let mut instructions = 0_u64;
         for statement in body {
@@ -67,14 +67,16 @@ impl<'a> Facts<'a> {
         self.edges.forget(cut);
         self.tests.clear();
         let mut turned = before;
+        let mut steps = Vec::new();
         for (register, base) in anchors() {
             let end = self.of_register(register).and_then(Fact::pointer).filter(|end| end.base == base)?;
             let (low, high) = ((end.offset.low * backs).min(0), (end.offset.high * backs).max(0));
             let offset = Number::between(low, high).with_zeros(end.offset.zeros).fits()?;
             turned.insert(register, Some(Fact::Pointer(Pointer { base, offset })));
+            steps.push((register, Fact::Pointer(Pointer::start(base)), end.offset));
         }
         self.passing = turned;
-        Some(turns)
+        Some(Stepping { turns, counter: None, steps })
     }
 
     fn go_through(&mut self, statements: &'a [Statement]) {
@@ -290,14 +292,18 @@ impl<'a> Facts<'a> {
 
     /// Directly behind the label of such a loop: what its register is in any turn. Nothing else may go back to it than
     /// the branch that ends its body.
-    pub(crate) fn turning(&mut self, behind: &'a [Statement], label: &str) {
-        let Some(body) = anchors::turns(behind, label) else { return };
-        let Some(Statement::Instruction(back)) = behind.get(body.len()) else { return };
-        let Some(ending) = self.ending(body, back).filter(|_| self.edges.ways(label).1 == 1) else { return };
+    pub(crate) fn turning(&mut self, behind: &'a [Statement], label: &str) -> Option<Stepping<'a>> {
+        let body = anchors::turns(behind, label)?;
+        let Some(Statement::Instruction(back)) = behind.get(body.len()) else { return None };
+        let ending = self.ending(body, back).filter(|_| self.edges.ways(label).1 == 1)?;
         if ending.turns == 1 {
             // Nothing ever goes back.
             self.passing.clone_from(&self.entering);
-            return;
+        }
+        let mut stepping =
+            Stepping { turns: ending.turns, counter: Some(ending.register), steps: Vec::new() };
+        if let Some(first) = self.entering(ending.register) {
+            stepping.steps.push((ending.register, first, Number::exactly(ending.step)));
         }
         for (name, step) in ending.steps {
             let far = step * i128::from(ending.turns - 1);
@@ -324,11 +330,17 @@ impl<'a> Facts<'a> {
             };
             if let Some(fact) = fact.fits().filter(|_| near) {
                 self.passing.insert(name, Some(fact));
+                if name != ending.register
+                    && let Some(first) = self.entering(name)
+                {
+                    stepping.steps.push((name, first, Number::exactly(step)));
+                }
             }
         }
         let Ending { register, low, high, zeros, .. } = ending;
         let known = Some(Number::between(low, high).with_zeros(zeros)).filter(|_| low >= 0);
         self.passing.insert(register, known.and_then(Number::fits).map(Fact::Number));
+        Some(stepping)
     }
 
     fn ending<'b>(&self, body: &'b [Statement], back: &Instruction) -> Option<Ending<'b>> {
@@ -404,6 +416,7 @@ impl<'a> Facts<'a> {
             (true, "ne") => (first.low, bound.low - step + more),
             (true, "lt") => (first.low, first.high.max(bound.high - 1 + more)),
             (true, _) => (first.low, first.high.max(bound.high + more)),
+            (false, "ne") => (first.low.min(bound.low - step + more), first.high),
             (false, _) => (first.low.min(bound.low + more), first.high),
         };
         let zeros = first.zeros.min(Number::exactly(*step).zeros).min(32);
@@ -419,7 +432,7 @@ impl<'a> Facts<'a> {
         });
         let steps = steps.collect();
         let turns = u64::try_from(turns.max(1)).ok()?;
-        Some(Ending { turns, steps, register: from, low, high, zeros })
+        Some(Ending { turns, steps, register: from, step: *step, low, high, zeros })
     }
 }
 
@@ -462,6 +475,7 @@ struct Ending<'a> {
     steps: Vec<(&'a str, i128)>,
     /// What takes the steps; between what it is when a turn begins, and how many of its low bits are zero.
     register: &'a str,
+    step: i128,
     low: i128,
     high: i128,
     zeros: u32,

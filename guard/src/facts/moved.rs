@@ -5,10 +5,10 @@
 use crate::maps::HashMap;
 
 use super::edges::{Edges, Writes};
-use super::number::Number;
 use super::{Base, Pointer};
 use crate::ast::{Instruction, Operand, Statement};
 use crate::names::Class;
+use crate::values::number::Number;
 
 /// What such registers are.
 #[derive(Debug, Clone, Default)]
@@ -92,6 +92,11 @@ impl<'a> Moved<'a> {
         }
         moved.sets = sets.into_iter().map(Option::flatten).collect();
         moved
+    }
+
+    /// The registers of all sets.
+    pub(super) fn names(&self) -> impl Iterator<Item = &&'a str> + '_ {
+        self.set_of.keys()
     }
 
     /// Between what addresses a register always is.

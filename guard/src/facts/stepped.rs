@@ -7,12 +7,12 @@
 
 use std::rc::Rc;
 
-use super::number::{Number, Sign, Width};
-use super::{Fact, Facts};
+use super::{Fact, Facts, Known as _};
 use crate::ast::{Instruction, Operand, Predicate, Statement};
 use crate::maps::{HashMap, HashSet};
 use crate::names::Class;
 use crate::table;
+use crate::values::number::{Number, Sign, Width};
 
 /// Statements before a branch back that are looked at for the tests that lead there, at most; and in all.
 const BEFORE_MAX: usize = 64;

@@ -1,6 +1,8 @@
 use super::*;
 use crate::access;
-use crate::ast::Item;
+use crate::ast::{Item, Space};
+use crate::values::Proof;
+use crate::values::value::SharedProof;
 
 const GIB: i128 = 1 << 30;
 
@@ -274,7 +276,7 @@ fn what_a_loop_steps_is_where_its_test_says() {
     );
     assert_eq!(
         body("mov.u32 %r1, 3000;", "sub.s32 %r1, %r1, 4;", "setp.gt.s32 %p0, %r1, 16;"),
-        Some((17, 3000))
+        Some((20, 3000))
     );
     // Nothing says where it is then.
     assert_eq!(body(first, step, "setp.lt.s32 %p0, %r2, 2000;"), None);

@@ -7,20 +7,20 @@ use std::collections::BTreeMap;
 use super::declarations::{self, Declared};
 use super::looks::Looks;
 use super::meets::{Lanes, Met};
-use super::turns::Opening;
+use super::numbers::Numbers;
 use super::{Extent, Extents, bounds, refuse, sequence, unverified};
 use crate::access::{self, Access, Accesses};
 use crate::anchors::{self, Check};
 use crate::ast::{AddressBase, Instruction, Operand, Space, Span, Statement};
 use crate::claims;
-use crate::facts::{Facts, Proof, Root, SharedKey};
 use crate::flow::Flow;
 use crate::gates::{self, Gates};
-use crate::limits::{BOUND_TERMS_MAX, SHARED_TERMS_MAX};
+use crate::limits::SHARED_TERMS_MAX;
 use crate::names::{self, Class};
 use crate::operands;
 use crate::report::{Reason, Report};
 use crate::table::{self, Row, Treatment};
+use crate::values::{Known as _, Proof, Root, SharedKey};
 
 /// Shared memory is as another block left it, and what would need it not to be stands here.
 const LEFT: &str = "shared memory that may not have been zeroed";
@@ -50,7 +50,7 @@ pub(super) struct Terms<'a> {
 }
 
 /// What is claimed of statements.
-type Claimed<'a, 'c> = dyn FnMut(&[Statement]) -> Cow<'c, claims::Lanes> + 'a;
+type Claimed<'a, 'c> = dyn FnMut(&[Statement]) -> Cow<'c, claims::Body> + 'a;
 
 /// Verifies the body of one entry, whose parameters and the module's variables are in `extents`, and which may call gates of
 /// so many modules. In a fast version accesses may rest on what its launches give. One that is sliced has the parameters that
@@ -68,9 +68,11 @@ pub(super) fn verify<'a, 'c>(
         |statement| matches!(statement, Statement::Instruction(instruction) if table::copies(instruction)),
     );
     let looks = Looks::new(declared.looks, is_fast, copies);
-    let lanes = Lanes::of(statements, &claims(statements), is_fast);
+    let claimed = claims(statements);
+    let lanes = Lanes::of(statements, &claimed.lanes, is_fast);
     let lanes = lanes.unwrap_or_else(|wrong| nowhere(wrong, report));
-    let mut pass = Pass::new(declared, looks, labels, (statements, lanes));
+    let numbers = Numbers::of(statements, &claimed.numbers);
+    let mut pass = Pass::new(declared, looks, labels, (numbers, lanes));
     pass.awaits = copies.then_some(None);
     pass.is_fast = is_fast;
     (pass.gates, pass.modules) = (Some(gates), vec![None; modules]);
@@ -81,7 +83,7 @@ pub(super) fn verify<'a, 'c>(
     if pass.looks.counters() != pass.declared.counters {
         refuse(report, span, "more or fewer counters than loops that have one");
     }
-    if let Err(reason) = pass.lanes.end() {
+    if let Err(reason) = pass.lanes.end().and_then(|()| pass.numbers.end()) {
         report.add(span, reason);
     }
     pass.terms.work = pass.looks.work();
@@ -102,12 +104,17 @@ pub(super) fn gate<'a>(
     report: &mut Report,
 ) -> u64 {
     let labels = labels(statements, report);
-    let lanes = Lanes::of_gate(statements, &claims::Lanes::of_gate(statements));
+    let claimed = claims::Body::of_gate(statements);
+    let lanes = Lanes::of_gate(statements, &claimed.lanes);
     let lanes = lanes.unwrap_or_else(|wrong| nowhere(wrong, report));
-    let mut pass = Pass::new(declared, Looks::of_gate(), labels, (statements, lanes));
+    let numbers = Numbers::of(statements, &claimed.numbers);
+    let mut pass = Pass::new(declared, Looks::of_gate(), labels, (numbers, lanes));
     gates::TOLD.iter().for_each(|name| pass.flow.write(name));
     arguments.iter().for_each(|name| pass.flow.write(name));
     let span = walk(&mut pass, statements, report);
+    if let Err(reason) = pass.numbers.end() {
+        report.add(span, reason);
+    }
     let without = results.iter().find(|name| !pass.flow.is_written(name));
     if without.is_some() || pass.looks.counters() > 0 {
         refuse(report, span, "a gate that does not return what it has to, or counts turns");
@@ -143,11 +150,11 @@ fn walk<'a>(pass: &mut Pass<'a>, statements: &'a [Statement], report: &mut Repor
             Statement::Label(name, span) => {
                 pass.flow.label(name);
                 pass.looks.label(name);
-                pass.facts.label(name, rest);
-                pass.behind = rest;
-                if pass.looks.turning().is_some() {
-                    pass.facts.turning(rest, name);
+                pass.numbers.label(name);
+                if let Err(reason) = pass.numbers.are_right() {
+                    report.add(*span, reason);
                 }
+                pass.behind = rest;
                 (pass.whole, pass.awaits) = (false, pass.awaits.map(|_| None));
                 pass.lanes.part();
                 *span
@@ -174,17 +181,25 @@ fn walk<'a>(pass: &mut Pass<'a>, statements: &'a [Statement], report: &mut Repor
                 }
                 match pass.turns(instruction, here) {
                     Some(Ok(())) => {
-                        pass.facts.learn(instruction);
+                        pass.numbers.learn(instruction);
+                        if let Err(reason) = pass.numbers.are_right() {
+                            report.add(instruction.span, reason);
+                        }
                         continue;
                     }
                     Some(Err(reason)) => report.add(instruction.span, reason),
                     None => {}
                 }
-                if let Err(reason) = pass.instruction(instruction) {
-                    report.add(instruction.span, reason);
+                let checked = pass.instruction(instruction);
+                if checked.is_err() {
                     pass.lead.clear();
-                } else {
-                    pass.facts.learn(instruction);
+                }
+                let learned = checked.and_then(|()| {
+                    pass.numbers.learn(instruction);
+                    pass.numbers.are_right()
+                });
+                if let Err(reason) = learned {
+                    report.add(instruction.span, reason);
                 }
                 continue;
             }
@@ -237,18 +252,18 @@ fn labels<'a>(statements: &'a [Statement], report: &mut Report) -> HashSet<&'a s
 pub(super) struct Pass<'a> {
     pub(super) declared: Declared<'a>,
     pub(super) looks: Looks<'a>,
-    labels: HashSet<&'a str>,
+    pub(super) labels: HashSet<&'a str>,
     pub(super) flow: Flow<'a>,
     /// What is known of registers.
-    pub(super) facts: Facts<'a>,
+    pub(super) numbers: Numbers<'a>,
     /// Whether accesses may rest on it.
-    is_fast: bool,
+    pub(super) is_fast: bool,
     /// What stands behind the last label.
     behind: &'a [Statement],
     /// Instructions on the guard's registers whose access has not come yet.
     lead: Vec<&'a Instruction>,
     /// Where the body copies: what stands directly before, if that waits for all copies.
-    awaits: Option<Option<&'a Instruction>>,
+    pub(super) awaits: Option<Option<&'a Instruction>>,
     /// Whether all lanes of the warp come here together.
     whole: bool,
     /// Which lanes of the warp come here.
@@ -269,7 +284,7 @@ impl<'a> Pass<'a> {
         declared: Declared<'a>,
         looks: Looks<'a>,
         labels: HashSet<&'a str>,
-        (statements, lanes): (&'a [Statement], Lanes),
+        (numbers, lanes): (Numbers<'a>, Lanes),
     ) -> Self {
         Self {
             left: declared.shared.is_some(),
@@ -277,7 +292,7 @@ impl<'a> Pass<'a> {
             looks,
             labels,
             flow: Flow::default(),
-            facts: Facts::of(statements),
+            numbers,
             is_fast: false,
             behind: &[],
             lead: Vec::new(),
@@ -404,26 +419,31 @@ impl<'a> Pass<'a> {
         }
         if let Some(opening) = self.looks.opening(here)? {
             self.open(&opening)?;
-            self.facts.label(opening.label, opening.rest);
+            self.begin(&opening)?;
             return Ok(Some(opening.rest));
         }
         let Some((closing, after)) = self.looks.closing(here)? else { return Ok(None) };
         self.apart();
         self.assigned(closing.reads.as_slice(), &[])?;
+        for statement in here.iter().take(closing.length) {
+            if let Statement::Instruction(line) = statement {
+                self.numbers.learn(line);
+            }
+        }
+        self.numbers.are_right()?;
         if let Some(step) = closing.step {
             let (mut reads, mut writes) = (Vec::new(), Vec::new());
             let row = table::check(step)?;
             table::registers(row, step, &mut |name| reads.push(name), &mut |name| writes.push(name));
             self.assigned(&reads, &writes)?;
             writes.iter().for_each(|name| self.flow.write(name));
-            self.facts.learn(step);
         }
         self.goes_to(closing.label)?;
         Ok(Some(after))
     }
 
     /// Shared memory has been zeroed by all threads, so that none may have ended or wait elsewhere before.
-    fn cleared(&self) -> Result<(), Reason> {
+    pub(super) fn cleared(&self) -> Result<(), Reason> {
         if self.left { Err(unverified(LEFT)) } else { Ok(()) }
     }
 
@@ -440,7 +460,7 @@ impl<'a> Pass<'a> {
         // It is tried of the first branch back only.
         let behind = std::mem::take(&mut self.behind);
         let first = anchors::turns(behind, label)?.len() + here.len() == behind.len();
-        let turns = self.facts.turns(label, behind).filter(|_| first)?;
+        let turns = self.numbers.turns(label).filter(|_| first)?;
         self.apart();
         let read = instruction.predicate.as_ref().map(|predicate| predicate.register.as_str());
         Some(
@@ -458,90 +478,8 @@ impl<'a> Pass<'a> {
         self.awaits = self.awaits.map(|_| None);
     }
 
-    /// Threads end here that are given more of a parameter than a bound, which is asked of the launch.
-    fn bound(&mut self, root: Root<'a>, most: u32, here: &'a [Statement]) -> Result<&'a [Statement], Reason> {
-        let without = || unverified("a bound on what is no word of a parameter");
-        let extent = self.declared.extents.get(root.parameter);
-        let extent = extent.filter(|extent| extent.space == Space::Parameter);
-        let end = u64::try_from(root.offset).ok().filter(|offset| offset.is_multiple_of(4));
-        let end = end.and_then(|offset| offset.checked_add(4));
-        let inside = extent.zip(end).is_some_and(|(extent, end)| extent.align >= 4 && end <= extent.bytes);
-        // Who has copies would have to wait for them.
-        if !inside || self.awaits.is_some() {
-            return Err(without());
-        }
-        self.cleared()?;
-        let known = self.terms.bounds.entry(root).or_insert(most);
-        *known = most.min(*known);
-        if self.terms.bounds.len() > BOUND_TERMS_MAX {
-            return Err(unverified("a fast version with too many terms"));
-        }
-        let (lines, rest) = here.split_at_checked(bounds::LENGTH).ok_or_else(without)?;
-        self.looks.more(lines.len() as u64)?;
-        for line in lines {
-            if let Statement::Instruction(line) = line {
-                self.facts.learn(line);
-                let mut writes = Vec::new();
-                table::written(table::check(line)?, line, &mut |name| writes.push(name));
-                self.looks.writes(line, &writes);
-            }
-        }
-        Ok(rest)
-    }
-
-    /// A loop that ends by a counter begins.
-    fn open(&mut self, opening: &Opening<'a>) -> Result<(), Reason> {
-        self.apart();
-        if let Some((step, most)) = opening.step
-            && !self.facts.is_between(step, 1, most)
-        {
-            return Err(unverified("a step that may be none, or too far"));
-        }
-        for statement in opening.sets {
-            let Statement::Instruction(instruction) = statement else { continue };
-            let mut reads = Vec::new();
-            let row = table::check(instruction)?;
-            table::registers(row, instruction, &mut |name| reads.push(name), &mut |_| {});
-            self.assigned(&reads, &[])?;
-        }
-        self.flow.label(opening.label);
-        Ok(())
-    }
-
-    /// A check of pointers, directly before a loop that ends by a counter and has no labels inside.
-    fn check(
-        &mut self,
-        check: &Check<'a>,
-        count: usize,
-        here: &'a [Statement],
-    ) -> Result<&'a [Statement], Reason> {
-        let without = || unverified("a check without its loop");
-        if !self.is_fast {
-            return Err(without());
-        }
-        let anchors = check.anchors.iter().map(|anchor| anchor.register);
-        let read: Vec<&str> = anchors.chain(check.steps.iter().map(|step| step.register)).collect();
-        let (_, rest) = here.split_at_checked(count).ok_or_else(without)?;
-        self.looks.more(count as u64)?;
-        if !self.labels.contains(check.label) {
-            return Err(without());
-        }
-        self.looks.goes_on(check.label)?;
-        let opening = self.looks.opening(rest)?.ok_or_else(without)?;
-        let body = anchors::turns(opening.rest, opening.label).ok_or_else(without)?;
-        self.facts.goes(check.label);
-        self.facts.label(opening.label, opening.rest);
-        let turns = self.facts.turn(check, body);
-        let turns = turns.ok_or_else(|| unverified("a pointer whose turns were not checked"))?;
-        self.looks.turns_at_most(turns);
-        self.assigned(&read, &[])?;
-        self.goes_to(check.label)?;
-        self.open(&opening)?;
-        Ok(opening.rest)
-    }
-
     /// Control may go to a label.
-    fn goes_to(&mut self, label: &'a str) -> Result<(), Reason> {
+    pub(super) fn goes_to(&mut self, label: &'a str) -> Result<(), Reason> {
         match self.flow.branch(label).first() {
             Some(name) => {
                 Err(unverified(&format!("`{name}` may be read before it is written, from `{label}` on")))
@@ -588,7 +526,7 @@ impl<'a> Pass<'a> {
         let mut left = lead.as_slice();
         for access in accesses.iter() {
             if is_reserved_address(access) {
-                let known = (&self.facts, self.is_fast);
+                let known = (&self.numbers, self.is_fast);
                 let (rest, rests) = sequence::check(left, access, &self.declared, known)?;
                 left = rest;
                 self.terms.dynamic_shared_min = self.terms.dynamic_shared_min.max(rests.dynamic);
@@ -688,7 +626,7 @@ impl<'a> Pass<'a> {
             AddressBase::Register(_) => {
                 // What is known of a register is known for as many bytes as the access is aligned to.
                 let usable = self.is_fast && access.extent == access.bytes;
-                let proof = self.facts.proof(access).filter(|_| usable);
+                let proof = self.numbers.proof(access).filter(|_| usable);
                 let proof = proof.ok_or_else(|| unverified("an access that is not confined"))?;
                 return self.rests_on(proof);
             }

@@ -4,9 +4,9 @@
 //! whatever a launch gives. A launch that gives more is none of the fast version's.
 
 use crate::ast::{AddressBase, Operand, Statement};
-use crate::facts::Root;
 use crate::names::Class;
 use crate::print::Text;
+use crate::values::Root;
 
 /// How many lines stand before the load of the tenant's.
 pub(super) const LENGTH: usize = 3;

@@ -185,7 +185,8 @@ impl<'a> Pass<'a> {
             self.looks.instruction(row, result, &written)?;
             self.assigned(&[], &written)?;
             written.iter().for_each(|name| self.flow.write(name));
-            self.facts.learn(result);
+            self.numbers.learn(result);
+            self.numbers.are_right()?;
         }
         Ok(rest)
     }

@@ -1,8 +1,9 @@
 //! The verifier: one linear pass that decides whether a text may run beside other sessions.
 //!
-//! It shares the parser, the opcode table and what follows from instructions (`flow`, `facts`) with the rewriter and nothing else. What is
-//! claimed of where lanes are (`claims`) it checks, and works out nothing of that itself: what it accepts is written
-//! down in the crate's documentation as the confined form, and the rewriter's output is to it like anybody's.
+//! It shares the parser, the opcode table, which registers are written (`flow`) and what follows from one instruction (`values`) with the
+//! rewriter and nothing else. What is claimed of where lanes are and of the numbers in registers (`claims`) it checks, and works out nothing
+//! of that itself: what it accepts is written down in the crate's documentation as the confined form, and the rewriter's output is to
+//! it like anybody's.
 
 mod body;
 mod bounds;
@@ -11,6 +12,8 @@ pub(crate) mod declarations;
 mod gates;
 mod looks;
 mod meets;
+pub(crate) mod numbers;
+mod opening;
 mod sequence;
 mod stepping;
 mod turns;
@@ -22,8 +25,7 @@ use std::sync::LazyLock;
 pub(crate) use gates::gate;
 
 use crate::ast::{Function, FunctionKind, Item, Linkage, Module, Place, Space, Span, Statement, Variable};
-use crate::claims::{Claims, Lanes};
-use crate::facts::Root;
+use crate::claims::{Body, Claims};
 use crate::footprint::{self, Footprint};
 use crate::gates::{Gates, PARAMETERS_OF_MODULE};
 use crate::limits::{
@@ -33,6 +35,7 @@ use crate::most::{self, Parts};
 use crate::names::{self, HIDDEN_PARAMETERS, SLICE_PARAMETERS};
 use crate::print::Text;
 use crate::report::{Reason, Report};
+use crate::values::Root;
 
 /// An entry of a verified module.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -197,7 +200,7 @@ impl<'a> Extents<'a> {
 }
 
 /// What is claimed of an entry's body, by its name in the text; whether it is a fast version.
-type Say<'a, 'c> = dyn FnMut(&str, &[Statement], bool) -> Cow<'c, Lanes> + 'a;
+type Say<'a, 'c> = dyn FnMut(&str, &[Statement], bool) -> Cow<'c, Body> + 'a;
 
 /// Verifies a canonical text, without trusting whoever wrote it. It may call no gates.
 pub fn verify(text: &str) -> Result<Verified, Report> {
@@ -206,21 +209,26 @@ pub fn verify(text: &str) -> Result<Verified, Report> {
 
 /// As [`verify`], of a text that may call these gates.
 pub fn verify_with(text: &str, gates: &Gates) -> Result<Verified, Report> {
-    verify_as(text, gates, &mut |_, statements, is_fast| Cow::Owned(Lanes::of(statements, is_fast)))
+    verify_as(text, gates, &mut |_, statements, is_fast| Cow::Owned(Body::of(statements, is_fast)))
 }
 
 /// As [`verify_with`], of a text of which somebody claims this.
 pub fn verify_claimed(text: &str, claims: &Claims, gates: &Gates) -> Result<Verified, Report> {
-    verify_as(text, gates, &mut |name, _, _| claims.0.get(name).map(Cow::Borrowed).unwrap_or_default())
+    // To the first entry of a name: others of it are refused in any case, and would read all of it again.
+    let mut said = HashSet::default();
+    verify_as(text, gates, &mut |name, _, _| {
+        let claimed = claims.0.get_key_value(name).filter(|(name, _)| said.insert(name.as_str()));
+        claimed.map(|(_, claimed)| Cow::Borrowed(claimed)).unwrap_or_default()
+    })
 }
 
 /// What [`verify_with`] takes a text to claim, whether it is accepted or not.
 pub fn claims(text: &str, gates: &Gates) -> Claims {
     let mut claims = Claims::default();
     let verified = verify_as(text, gates, &mut |name, statements, is_fast| {
-        let lanes = Lanes::of(statements, is_fast);
-        claims.0.insert(name.to_owned(), lanes.clone());
-        Cow::Owned(lanes)
+        let body = Body::of(statements, is_fast);
+        claims.0.insert(name.to_owned(), body.clone());
+        Cow::Owned(body)
     });
     drop(verified);
     claims

@@ -2,14 +2,15 @@
 //! starts from, the one text it may have.
 
 use super::declarations::Declared;
+use super::numbers::Numbers;
 use super::{Extent, gates, unverified};
 use crate::access::Access;
 use crate::ast::{AddressBase, Instruction, Operand, Space};
-use crate::facts::{Facts, Root};
 use crate::limits::{DYNAMIC_SPAN_MAX, EXTENT_BOUND, OFFSET_BOUND};
 use crate::names::Class;
 use crate::print::Text;
 use crate::report::Reason;
+use crate::values::{Known as _, Root};
 
 /// The longest are those of a copy, whose two addresses and size are confined.
 pub(super) const LENGTH_MAX: usize = 13;
@@ -30,7 +31,7 @@ pub(super) fn check<'l, 'a>(
     lead: &'l [&'a Instruction],
     access: &Access<'_>,
     declared: &Declared<'_>,
-    (facts, is_fast): (&Facts<'a>, bool),
+    (facts, is_fast): (&Numbers<'a>, bool),
 ) -> Result<(&'l [&'a Instruction], Rests<'a>), Reason> {
     let expected = match access.space {
         Space::Global if declared.in_gate && gates::is_protected(lead) => {
@@ -102,7 +103,7 @@ pub(super) fn integer(instruction: &Instruction, index: usize) -> Option<i128> {
 fn global<'a>(
     lead: &[&Instruction],
     access: &Access<'_>,
-    facts: Option<&Facts<'a>>,
+    facts: Option<&Numbers<'a>>,
 ) -> Option<(Vec<String>, Rests<'a>)> {
     is_through(access, "%bh_a").then_some(())?;
     let first = lead.first()?;
@@ -142,7 +143,7 @@ fn shared(
     lead: &[&Instruction],
     access: &Access<'_>,
     declared: &Declared<'_>,
-    facts: &Facts<'_>,
+    facts: &Numbers<'_>,
 ) -> Option<(Vec<String>, u64)> {
     let first = lead.first()?;
     let mut lines = Vec::with_capacity(6);

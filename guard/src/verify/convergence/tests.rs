@@ -23,7 +23,7 @@ fn claimed(statements: &[Statement], claims: &str) -> Lanes {
             text = text.replace(&format!(" {name} "), &format!(" {index} "));
         }
     }
-    format!("entry k\n{text}").parse::<crate::Claims>().unwrap().0.remove("k").unwrap()
+    format!("entry k\n{text}").parse::<crate::Claims>().unwrap().0.remove("k").unwrap().lanes
 }
 
 /// Before which statements lanes are together, where the claims follow.

@@ -8,13 +8,13 @@ use crate::most::Most;
 
 /// How many bits a register has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Width(pub(super) u32);
+pub(crate) struct Width(pub(crate) u32);
 
 impl Width {
-    pub(super) const WORD: Self = Self(32);
+    pub(crate) const WORD: Self = Self(32);
 
     /// The largest signed number.
-    pub(super) const fn most(self) -> i128 {
+    pub(crate) const fn most(self) -> i128 {
         (1 << (self.0 - 1)) - 1
     }
 
@@ -26,13 +26,13 @@ impl Width {
 
 /// How a number of a register is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sign {
+pub(crate) enum Sign {
     Signed,
     Unsigned,
 }
 
 impl Sign {
-    pub(super) fn of(modifier: &str) -> Option<Self> {
+    pub(crate) fn of(modifier: &str) -> Option<Self> {
         match modifier {
             "s32" => Some(Self::Signed),
             "u32" => Some(Self::Unsigned),
@@ -42,7 +42,7 @@ impl Sign {
 
     /// The number that an immediate is to an instruction that means its operands so: PTX takes the low bits of either
     /// spelling, so that `-1` is the largest number without a sign. None where it has more bits than a register.
-    pub(super) fn immediate(self, value: i128, width: Width) -> Option<i128> {
+    pub(crate) fn immediate(self, value: i128, width: Width) -> Option<i128> {
         let (signed, unsigned) = (Self::Signed.all(width), Self::Unsigned.all(width));
         (signed.low..=unsigned.high).contains(&value).then_some(())?;
         let all = self.all(width);
@@ -56,7 +56,7 @@ impl Sign {
     }
 
     /// Any number.
-    pub(super) const fn all(self, width: Width) -> Number {
+    pub(crate) const fn all(self, width: Width) -> Number {
         match self {
             Self::Signed => Number::between(-width.most() - 1, width.most()),
             Self::Unsigned => Number::between(0, width.count() - 1),
@@ -65,39 +65,39 @@ impl Sign {
 }
 
 /// Nothing is known to be further off than this: sums of what is known cannot overflow.
-const FAR: i128 = 1 << 62;
+pub(crate) const FAR: i128 = 1 << 62;
 
 /// A number, as a signed one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Number {
-    pub(super) low: i128,
+pub(crate) struct Number {
+    pub(crate) low: i128,
     /// In any block.
-    pub(super) high: i128,
+    pub(crate) high: i128,
     /// The same, by where in its block a thread is.
-    pub(super) most: Most,
+    pub(crate) most: Most,
     /// Low bits that are zero, at least.
-    pub(super) zeros: u32,
+    pub(crate) zeros: u32,
 }
 
 impl Number {
-    pub(super) const fn between(low: i128, high: i128) -> Self {
+    pub(crate) const fn between(low: i128, high: i128) -> Self {
         Self { low, high, most: Most::constant(high), zeros: 0 }
     }
 
-    pub(super) fn exactly(value: i128) -> Self {
+    pub(crate) fn exactly(value: i128) -> Self {
         Self { zeros: value.trailing_zeros().min(63), ..Self::between(value, value) }
     }
 
-    pub(super) const fn with_zeros(self, zeros: u32) -> Self {
+    pub(crate) const fn with_zeros(self, zeros: u32) -> Self {
         Self { zeros, ..self }
     }
 
     /// Whether it is from 0 on, and the same signed and unsigned.
-    pub(super) const fn is_small(&self, width: Width) -> bool {
+    pub(crate) const fn is_small(&self, width: Width) -> bool {
         self.low >= 0 && self.high <= width.most()
     }
 
-    pub(super) fn times(self, other: Self) -> Self {
+    pub(crate) fn times(self, other: Self) -> Self {
         let ends =
             [self.low * other.low, self.low * other.high, self.high * other.low, self.high * other.high];
         let (low, high) =
@@ -113,46 +113,81 @@ impl Number {
         Self { low, high, most, zeros: (self.zeros + other.zeros).min(63) }
     }
 
-    pub(super) fn plus(self, other: Self) -> Self {
+    pub(crate) fn plus(self, other: Self) -> Self {
         let (low, high) = (self.low + other.low, self.high + other.high);
         let most = self.most.plus(other.most).unwrap_or(Most::constant(high));
         Self { low, high, most, zeros: self.zeros.min(other.zeros) }
     }
 
-    pub(super) fn minus(self, other: Self) -> Self {
+    pub(crate) fn minus(self, other: Self) -> Self {
         self.plus(Self::between(-other.high, -other.low).with_zeros(other.zeros))
     }
 
     /// Whichever of the two it is.
-    pub(super) fn or(self, other: Self) -> Self {
+    pub(crate) fn or(self, other: Self) -> Self {
         let (low, high) = (self.low.min(other.low), self.high.max(other.high));
         let most = if self.most == other.most { self.most } else { Most::constant(high) };
         Self { low, high, most, zeros: self.zeros.min(other.zeros) }
     }
 
     /// Of a conjunction of numbers that are from 0 on no more is left than of either.
-    pub(super) fn and(self, other: Self) -> Self {
+    pub(crate) fn and(self, other: Self) -> Self {
         Self::between(0, self.high.min(other.high)).with_zeros(self.zeros.max(other.zeros))
     }
 
     /// Whether it says no more of a number than this does.
-    pub(super) fn holds(self, other: Self) -> bool {
+    pub(crate) fn holds(self, other: Self) -> bool {
         self.low <= other.low && other.high <= self.high && self.zeros <= other.zeros
     }
 
-    pub(super) fn fits(self) -> Option<Self> {
+    /// What both say together, of the same number.
+    pub(crate) fn with(self, other: Self) -> Self {
+        let (low, high) = (self.low.max(other.low), self.high.min(other.high));
+        if low > high {
+            // Nobody comes here.
+            return self;
+        }
+        let most = if high < self.high { Most::constant(high) } else { self.most };
+        Self { low, high, most, zeros: self.zeros.max(other.zeros) }
+    }
+
+    /// Whether it does not depend on where in its block a thread is.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.most == Most::constant(self.high)
+    }
+
+    /// The same wherever that is.
+    pub(crate) fn plain(self) -> Self {
+        Self { most: Most::constant(self.high), ..self }
+    }
+
+    /// Whether it follows from what is known.
+    pub(crate) fn implied_by(self, known: Self) -> bool {
+        self.holds(known) && self.most.implied_by(known.most, known.high)
+    }
+
+    pub(crate) fn fits(self) -> Option<Self> {
         (self.low >= -FAR && self.high <= FAR && self.most.is_below(FAR)).then_some(self)
     }
 
     /// What a register of a width holds of it: a number beyond has wrapped around, which leaves its low bits.
-    pub(super) fn settled(self, width: Width) -> Self {
+    pub(crate) fn settled(self, width: Width) -> Self {
         let zeros = self.zeros.min(width.0);
         let kept = if self.is_small(width) { self } else { Sign::Unsigned.all(width) };
         kept.with_zeros(zeros)
     }
 
+    /// The same modulo the numbers of a width: with a sign, where that is known.
+    fn near(self, width: Width) -> Self {
+        if self.low <= width.most() {
+            return self;
+        }
+        let zeros = self.zeros.min(width.0);
+        Self::between(self.low - width.count(), self.high - width.count()).with_zeros(zeros)
+    }
+
     /// What a register holds, as a number of this sign.
-    pub(super) fn meant(self, sign: Sign, width: Width) -> Self {
+    pub(crate) fn meant(self, sign: Sign, width: Width) -> Self {
         let all = sign.all(width);
         if self.high <= all.high { self } else { all.with_zeros(self.zeros) }
     }
@@ -160,7 +195,7 @@ impl Number {
 
 /// An instruction on numbers of one width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Op {
+pub(crate) enum Op {
     Add,
     Sub,
     Mul,
@@ -179,12 +214,15 @@ pub(super) enum Op {
 
 impl Op {
     /// What it makes of two registers; none where nothing is known.
-    pub(super) fn of(self, one: Number, other: Number, width: Width) -> Option<Number> {
+    pub(crate) fn of(self, one: Number, other: Number, width: Width) -> Option<Number> {
         let signed = |number: Number| number.meant(Sign::Signed, width);
         let zeros = one.zeros.min(other.zeros);
         let number = match self {
-            Self::Add => one.plus(other),
-            Self::Sub => one.minus(other),
+            // What is added or taken off is the same number a whole round less.
+            Self::Add if one.plus(other).is_small(width) => one.plus(other),
+            Self::Add => one.near(width).plus(other.near(width)),
+            Self::Sub if one.minus(other).is_small(width) => one.minus(other),
+            Self::Sub => one.near(width).minus(other.near(width)),
             Self::Mul => one.times(other),
             // Without a sign it is the same either way.
             Self::ShrSigned if one.high > width.most() => return None,
@@ -217,7 +255,7 @@ impl Op {
 
 /// How two numbers compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order {
+pub(crate) enum Order {
     Equal,
     Differs,
     Less,
@@ -227,7 +265,7 @@ pub(super) enum Order {
 }
 
 impl Order {
-    pub(super) fn of(modifier: &str) -> Option<Self> {
+    pub(crate) fn of(modifier: &str) -> Option<Self> {
         Some(match modifier {
             "eq" => Self::Equal,
             "ne" => Self::Differs,
@@ -239,7 +277,7 @@ impl Order {
         })
     }
 
-    pub(super) const fn not(self) -> Self {
+    pub(crate) const fn not(self) -> Self {
         match self {
             Self::Equal => Self::Differs,
             Self::Differs => Self::Equal,
@@ -251,7 +289,7 @@ impl Order {
     }
 
     /// The same of the two the other way around.
-    pub(super) const fn swapped(self) -> Self {
+    pub(crate) const fn swapped(self) -> Self {
         match self {
             Self::Equal | Self::Differs => self,
             Self::Less => Self::Greater,
@@ -262,7 +300,7 @@ impl Order {
     }
 
     /// What is left of the numbers from `low` to `high` that compare so with one of `bound`.
-    pub(super) fn cut(self, (low, high): (i128, i128), bound: (i128, i128)) -> (i128, i128) {
+    pub(crate) fn cut(self, (low, high): (i128, i128), bound: (i128, i128)) -> (i128, i128) {
         let exact = bound.0 == bound.1;
         match self {
             Self::Less => (low, high.min(bound.1 - 1)),
@@ -279,9 +317,13 @@ impl Order {
 
 /// What tests say of a register of which that may be known, that it lies from `low` to `high`; none where that is no
 /// small number, or nobody comes here.
-pub(super) fn refined(known: Option<Number>, (low, high): (i128, i128), width: Width) -> Option<Number> {
+pub(crate) fn refined(known: Option<Number>, (low, high): (i128, i128), width: Width) -> Option<Number> {
     let number = Number::between(low, high);
     (number.is_small(width) && low <= high).then_some(())?;
+    let even = known.map_or(0, |known| known.zeros.min(width.0 - 1));
+    let (low, high) = (((low + (1 << even) - 1) >> even) << even, (high >> even) << even);
+    (low <= high).then_some(())?;
+    let number = Number::between(low, high);
     Some(match known {
         // What it is at most by where a thread is still holds.
         Some(known) if known.high == high => Number { low, ..known },
@@ -291,7 +333,7 @@ pub(super) fn refined(known: Option<Number>, (low, high): (i128, i128), width: W
 }
 
 /// How often a number that begins as `first` and grows by `step` before each test passes it, and once more.
-pub(super) fn turns(
+pub(crate) fn turns(
     first: Number,
     step: i128,
     (order, sign): (Order, Option<Sign>),
