@@ -104,8 +104,9 @@ pub(crate) struct Numbers<'a> {
     /// How many pointers were checked; and whether that was for the next label.
     checked: usize,
     is_checked: bool,
-    /// Writes of claimed registers that the pass has to see.
+    /// Writes of registers of which something is always claimed: all of the body's, and those that the pass saw.
     writes: usize,
+    held: usize,
     /// How many claims were looked at.
     looked: Cell<usize>,
     /// What was found to be wrong.
@@ -372,7 +373,7 @@ impl<'a> Numbers<'a> {
         table::written(row, instruction, &mut |name| {
             let made = made.filter(|_| result == Some(name));
             if let Some(claim) = self.always.get(name) {
-                self.writes = self.writes.saturating_sub(1);
+                self.held += 1;
                 if !made.is_some_and(|made| claim.implied_by(made)) {
                     self.wrong.push(Wrong::Always(name));
                 }
@@ -419,6 +420,11 @@ impl<'a> Numbers<'a> {
         let mut said = self.tests.said(self, predicate, holds)?;
         let ranges = self.since.get(predicate).map_or(&[][..], |ranges| &ranges[usize::from(holds)]);
         for (origin, (low, high)) in ranges {
+            // Without it less is known.
+            self.looked.update(|looked| looked + self.moved.len());
+            if self.looked.get() > LOOKED_MAX {
+                break;
+            }
             for (name, (_, added)) in self.moved.iter().filter(|(_, (of, _))| of == origin) {
                 let before = With { numbers: self, said: &said }.small(name);
                 // So little does not wrap around: both are small.
@@ -436,6 +442,7 @@ impl<'a> Numbers<'a> {
     }
 
     fn branch(&mut self, target: &'a str, predicate: Option<&Predicate>) {
+        self.bounding = Bounding::Nothing;
         let Some(Predicate { register, negated }) = predicate else {
             self.goes(target);
             self.cut = true;
@@ -510,8 +517,13 @@ impl<'a> Numbers<'a> {
     }
 
     /// The body ends; every write of a register of which something is always claimed was seen.
-    pub(crate) fn end(&self) -> Result<(), Reason> {
-        if self.writes == 0 { Ok(()) } else { Err(unverified("a write that no claim was held against")) }
+    pub(crate) fn end(&mut self) -> Result<(), Reason> {
+        self.are_right()?;
+        if self.held == self.writes {
+            Ok(())
+        } else {
+            Err(unverified("a write that no claim was held against"))
+        }
     }
 }
 
