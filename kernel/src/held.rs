@@ -239,7 +239,8 @@ impl Held {
     pub(crate) fn revoke(&self, extent: Extent, asker: &Connection) -> Result<Revocation, Error> {
         self.look()?;
         let paid = self.pay(Resource::Revocations, &asker.party)?;
-        let revocation = Revocation::begin(&self.session, &asker.party, self.handle, extent, paid)?;
+        let budget = self.spent.as_ref().map(|spent| &spent.0);
+        let revocation = Revocation::begin(&self.session, &asker.party, (self.handle, extent), budget, paid)?;
         if extent == Extent::Whole {
             self.closed.set(true);
             self.drop_tokens();

@@ -6,12 +6,11 @@ use bulkhead_caps::Extent;
 use bulkhead_schema::{
     Error, ErrorCode, Handle,
     bulkhead_capnp::{Moment, gpu_revocation},
-    limits,
 };
 
 use crate::{
-    books::{Asked, Hurry},
-    held::Paid,
+    books::Asked,
+    held::{Budget, Paid},
     principals::{Counted, Party},
     session::Session,
 };
@@ -28,21 +27,16 @@ pub(crate) struct Revocation {
 }
 
 impl Revocation {
-    /// Marks what is derived from a capability of a session, and the capability itself where that is asked for.
+    /// Marks what is derived from a capability of a session, and the capability itself where that is asked for; of one that
+    /// was given away its `budget` counts that.
     pub(crate) fn begin(
         session: &Rc<Session>,
         party: &Rc<Party>,
-        handle: Handle,
-        extent: Extent,
+        (handle, extent): (Handle, Extent),
+        budget: Option<&Rc<Budget>>,
         paid: Paid,
     ) -> Result<Self, Error> {
-        let patience = session.limits.seconds(limits::DRAIN_SECONDS);
-        let marked = session.books().revoke(
-            (session.owner, Hurry::AllBut(session.owner)),
-            handle,
-            extent,
-            patience,
-        )?;
+        let marked = session.revoke_asked(handle, extent, budget)?;
         tracing::debug!(session = session.id, ended = marked.count, "revoked");
         let count = marked.count;
         let asked = session.books().follow(marked);

@@ -217,6 +217,15 @@ fn who_drops_what_it_was_given_again_and_again_leaves_its_giver_alone() {
     let refused = (0..5000).find_map(|_| taker.restore(token).err());
     let refused = refused.expect("what it dropped is remembered while the giver's kernel runs");
     assert!(refused.code == ErrorCode::LimitReached && !refused.remedy.is_empty(), "{refused}");
+    // What it takes back itself counts the same.
+    let other = arena.share(0, PAGE_BYTES, Access::ReadWrite).unwrap();
+    let token_of_other = other.token(Uses::UntilRevoked).unwrap();
+    let refused = (0..5000).find_map(|_| match taker.restore(token_of_other) {
+        Ok(Received::Share(given)) => given.revoke().err(),
+        Ok(_) => panic!("something else was given"),
+        Err(error) => Some(error),
+    });
+    assert_eq!(refused.expect("it is remembered too").code, ErrorCode::LimitReached);
     drop(arena.share(0, PAGE_BYTES, Access::ReadWrite).unwrap());
     drop(giver.session.allocate_host(1 << 20).unwrap());
     running.end();

@@ -46,6 +46,8 @@ const TOLD_AT_ONCE: usize = 256;
 pub(crate) enum Hurry {
     /// All but whoever takes it back.
     AllBut(Owner),
+    /// All but this owner, of whose capability its holder elsewhere takes back what was derived.
+    AllButGiver(Owner),
     /// Nobody: who was given something by this owner lets go of it.
     NobodyFor(Owner),
 }
@@ -53,7 +55,7 @@ pub(crate) enum Hurry {
 impl Hurry {
     fn is_for(self, owner: Owner) -> bool {
         match self {
-            Self::AllBut(initiator) => owner != initiator,
+            Self::AllBut(initiator) | Self::AllButGiver(initiator) => owner != initiator,
             Self::NobodyFor(_) => false,
         }
     }
@@ -328,7 +330,7 @@ impl Books {
             batch.add(id, run);
             session.has_ended(run);
             // What is its giver's is counted by the holder's budget, so that nobody uses up what the giver may have on the way.
-            if !matches!(hurry, Hurry::NobodyFor(giver) if giver == owner) {
+            if !matches!(hurry, Hurry::NobodyFor(giver) | Hurry::AllButGiver(giver) if giver == owner) {
                 session.counts(batch.counts(run.len()));
             }
             if hurry.is_for(owner) {

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::{Phase, Session, accept::Mapping};
 use crate::{
-    books::{Batch, Hurry, Stage, Thing, What},
+    books::{Batch, Hurry, Marked, Stage, Thing, What},
     executor::Answering,
     held::Budget,
     refusal::internal,
@@ -115,14 +115,35 @@ impl Session {
     /// Closes a capability of it without anybody asking what becomes of that. Where it was given away, within a `budget`, it is its
     /// holder who lets go: nobody is in a hurry then, least of all the holder, and the budget is what counts it.
     pub(crate) fn revoke_unasked(&self, handle: Handle, budget: Option<&Rc<Budget>>) -> Result<(), Error> {
-        let patience = self.limits.seconds(limits::DRAIN_SECONDS);
         let hurry = budget.map_or(Hurry::AllBut(self.owner), |_| Hurry::NobodyFor(self.owner));
-        let marked = self.books().revoke((self.owner, hurry), handle, Extent::Whole, patience)?;
+        let marked = self.revoke_within(budget, (handle, Extent::Whole), hurry)?;
         self.books().forget(marked.id);
+        Ok(())
+    }
+
+    /// The same, or what was derived from it alone, for somebody who asks what becomes of it.
+    pub(crate) fn revoke_asked(
+        &self,
+        handle: Handle,
+        extent: Extent,
+        budget: Option<&Rc<Budget>>,
+    ) -> Result<Marked, Error> {
+        let hurry = budget.map_or(Hurry::AllBut(self.owner), |_| Hurry::AllButGiver(self.owner));
+        self.revoke_within(budget, (handle, extent), hurry)
+    }
+
+    fn revoke_within(
+        &self,
+        budget: Option<&Rc<Budget>>,
+        (handle, extent): (Handle, Extent),
+        hurry: Hurry,
+    ) -> Result<Marked, Error> {
+        let patience = self.limits.seconds(limits::DRAIN_SECONDS);
+        let marked = self.books().revoke((self.owner, hurry), handle, extent, patience)?;
         if let (Some(budget), Some(batch)) = (budget, self.dying.borrow().as_ref()) {
             batch.keep(budget.let_go(marked.count));
         }
-        Ok(())
+        Ok(marked)
     }
 
     /// Waits a while for what ended to be given back.
