@@ -5,7 +5,7 @@ use std::fmt;
 use crate::anchors::{self, Check};
 use crate::ast::Statement;
 use crate::facts::{Facts, Stepping};
-use crate::maps::HashMap;
+use crate::maps::{HashMap, HashSet};
 use crate::most::Most;
 use crate::values::number::{Number, Sign, Width};
 use crate::values::value::{Base, Fact, Pointer, Root, Window};
@@ -108,7 +108,7 @@ impl Numbers {
             if wrong.is_empty() {
                 return claims;
             }
-            wrong.into_iter().for_each(|wrong| claims.weaken(&at, wrong, round >= PATIENCE));
+            claims.weaken(&at, &wrong, round >= PATIENCE);
         }
         Self::default()
     }
@@ -202,31 +202,44 @@ impl Numbers {
         checker.wrong()
     }
 
-    /// Claims less than what was wrong, at the labels that are `at` these statements.
-    fn weaken(&mut self, at: &HashMap<&str, usize>, wrong: Wrong<'_>, everywhere: bool) {
-        match wrong {
-            Wrong::Always(name) => drop(self.always.remove(name)),
-            Wrong::Known(_, name) if everywhere => {
-                for claims in self.labels.values_mut() {
-                    claims.known.retain(|(known, _)| known != name);
+    /// Claims less than what was wrong, at the labels that are `at` these statements. All of a label is gone through once.
+    fn weaken(&mut self, at: &HashMap<&str, usize>, wrong: &[Wrong<'_>], everywhere: bool) {
+        let mut of_labels: HashMap<&str, HashSet<&str>> = HashMap::default();
+        for wrong in wrong {
+            match wrong {
+                Wrong::Always(name) => drop(self.always.remove(*name)),
+                Wrong::Known(label, name) => {
+                    of_labels.entry(label).or_default().insert(name);
                 }
-            }
-            Wrong::Known(label, name) => {
-                let Some(claims) = at.get(label).and_then(|at| self.labels.get_mut(at)) else { return };
-                let is_it = |(known, claim): &&mut (String, Claim)| known == name && !claim.number.is_plain();
-                let mut depend = claims.known.iter_mut().filter(is_it).map(|(_, claim)| claim).peekable();
-                if depend.peek().is_some() {
-                    depend.for_each(|claim| claim.number = claim.number.plain());
-                } else {
-                    claims.known.retain(|(known, _)| known != name);
+                Wrong::Turns(label) => {
+                    if let Some(claims) = at.get(label).and_then(|at| self.labels.get_mut(at)) {
+                        claims.turns = None;
+                    }
                 }
+                Wrong::Many => return *self = Self::default(),
             }
-            Wrong::Turns(label) => {
-                if let Some(claims) = at.get(label).and_then(|at| self.labels.get_mut(at)) {
-                    claims.turns = None;
+        }
+        if everywhere {
+            let names: HashSet<&str> = of_labels.into_values().flatten().collect();
+            for claims in self.labels.values_mut() {
+                claims.known.retain(|(known, _)| !names.contains(known.as_str()));
+            }
+            return;
+        }
+        for (label, names) in of_labels {
+            let Some(claims) = at.get(label).and_then(|at| self.labels.get_mut(at)) else { continue };
+            // What depends on where in its block a thread is, is claimed without that first.
+            let depends =
+                |(known, claim): &(String, Claim)| names.contains(known.as_str()) && !claim.number.is_plain();
+            let depend: HashSet<String> =
+                claims.known.iter().filter(|claim| depends(claim)).map(|(name, _)| name.clone()).collect();
+            claims.known.retain_mut(|(known, claim)| {
+                if depend.contains(known) {
+                    claim.number = claim.number.plain();
+                    return true;
                 }
-            }
-            Wrong::Many => *self = Self::default(),
+                !names.contains(known.as_str())
+            });
         }
     }
 }
