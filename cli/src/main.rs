@@ -22,6 +22,7 @@ mod place;
 mod private;
 mod processes;
 mod profile;
+mod ptxas;
 mod run;
 mod sanitize;
 mod serve;
@@ -96,7 +97,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    if let Some(done) = smi::alone() {
+    if let Some(done) = smi::alone().or_else(ptxas::alone) {
         return done.unwrap_or_else(tell);
     }
     let arguments = Arguments::parse();

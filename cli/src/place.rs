@@ -119,6 +119,13 @@ pub(crate) fn link_tools(directory: &Path) -> Result<(), Failure> {
     link(&binary()?, &directory.join(SMI))
 }
 
+/// Puts a link to this binary, as Triton's assembler, into a directory of its own: in `PATH` it would stand before NVIDIA's.
+pub(crate) fn link_assembler(directory: &Path) -> Result<PathBuf, Failure> {
+    fs::create_dir_all(directory)?;
+    let assembler = directory.join(crate::ptxas::NAME);
+    link(&binary()?, &assembler).map(|()| assembler)
+}
+
 fn link(file: &Path, link: &Path) -> Result<(), Failure> {
     match std::os::unix::fs::symlink(file, link) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {

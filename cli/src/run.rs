@@ -19,7 +19,7 @@ use crate::{
     Failure, interrupt,
     place::{self, Scratch},
     private::Kernel,
-    profile, sanitize,
+    profile, ptxas, sanitize,
     serve::{Backend, Guard},
     software::Software,
 };
@@ -194,14 +194,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let mut command = Command::new(place::binary()?);
     command.args(["program", "--parent", &std::process::id().to_string(), "--"]).arg(program).args(rest);
     prepare(&mut command, scratch.path(), &socket)?;
-    command.env(
-        DOMAIN,
-        match arguments.domain {
-            Domain::Isolated => "isolated",
-            Domain::Auto if !needs_guard && arguments.module.is_empty() => "auto",
-            Domain::Auto | Domain::Guarded => "guarded",
-        },
-    );
+    let domain = match arguments.domain {
+        Domain::Isolated => "isolated",
+        Domain::Auto if !needs_guard && arguments.module.is_empty() => "auto",
+        Domain::Auto | Domain::Guarded => "guarded",
+    };
+    command.env(DOMAIN, domain);
+    if domain == "guarded" {
+        ptxas::stand_in(&mut command, &place::link_assembler(&scratch.path().join("triton"))?);
+    }
     let found = scratch.path().join("violations");
     if arguments.check || sanitize.as_ref().is_some_and(sanitize::Run::checks) {
         command.env(CHECK, &found);

@@ -195,7 +195,9 @@ impl<'a> Facts<'a> {
         match self.bits.get(name) {
             Some(bits) => {
                 let zeros = Number::exactly(*bits).zeros.min(Width::WORD.0);
-                Some(Fact::Number(Number::between(0, *bits).with_zeros(zeros)))
+                // The checker knows of `or` and `xor` how many bits there are, and not which.
+                let all = (1 << (i128::BITS - bits.leading_zeros())) - 1;
+                Some(Fact::Number(Number::between(0, all).with_zeros(zeros)))
             }
             None => self.moved.of_register(name).map(Fact::Pointer),
         }

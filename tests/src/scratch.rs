@@ -1,7 +1,7 @@
 //! Directories of a test's own.
 
 use std::{
-    fs,
+    fs, io,
     os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
@@ -24,11 +24,17 @@ impl Scratch {
     #[must_use]
     pub fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        // Short: a socket's path has room for 107 bytes.
-        let path = std::env::temp_dir().join(format!("bulkhead-test-{}-{number}", std::process::id()));
-        fs::DirBuilder::new().mode(0o700).create(&path).expect("a directory of the test's own");
-        Self(path)
+        loop {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            // Short: a socket's path has room for 107 bytes.
+            let path = std::env::temp_dir().join(format!("bulkhead-test-{}-{number}", std::process::id()));
+            match fs::DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return Self(path),
+                // Of a process that had this number before and was killed.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => panic!("a directory of the test's own: {error}"),
+            }
+        }
     }
 
     /// Where it is.

@@ -155,6 +155,15 @@ fn what_is_always_so_is_so_of_every_write_predicated_ones_too() {
 }
 
 #[test]
+fn of_bits_that_are_turned_over_no_more_is_found_than_can_be_shown() {
+    let module = module("mov.u32 %r1, 5;\nL:\nxor.b32 %r1, %r1, 8;\n@%p1 bra L;\nret;");
+    let statements = body_of(&module);
+    let claims = Claims::of(statements);
+    assert_eq!(claims.always.get("%r1"), Some(&number(0, 15)));
+    assert_eq!(wrong(statements, &claims), []);
+}
+
+#[test]
 fn a_register_is_counted_where_its_test_says_so() {
     let turns = |test: &str, bound: i128| {
         format!(
