@@ -81,12 +81,17 @@ pub(crate) fn removed(directory: &Path) {
     held().directories.retain(|held| held != directory);
 }
 
-/// Waits for a program, which is asked to end when this process is.
+/// Runs a program, which is asked to end when this process is: there is no moment at which it runs and would not be.
 ///
 /// # Errors
-/// As [`Child::wait`].
-pub(crate) fn wait(program: &mut Child) -> io::Result<ExitStatus> {
-    held().program = of(program);
+/// As [`Command::spawn`] and [`Child::wait`].
+pub(crate) fn run(command: &mut Command) -> io::Result<ExitStatus> {
+    let mut program = {
+        let mut held = held();
+        let program = command.spawn()?;
+        held.program = of(&program);
+        program
+    };
     let status = program.wait();
     held().program = None;
     status

@@ -235,8 +235,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             command.env(CALLS, calls);
         }
     }
-    let mut running = command.spawn().map_err(Failure::doing(program.to_string_lossy()))?;
-    let status = interrupt::wait(&mut running).map_err(Failure::doing(program.to_string_lossy()))?;
+    let status = interrupt::run(&mut command).map_err(Failure::doing(program.to_string_lossy()))?;
     let mut errors = if arguments.check { summary(&found, arguments.json) } else { 0 };
     if let Some(sanitize) = &sanitize {
         errors += sanitize.tell(&found, arguments.json);

@@ -11,7 +11,7 @@ use bulkhead_tests::{
     kernel::Kernel,
     patience::until,
     place::repository,
-    process::{Done, bulkhead, lives, run, run_privately},
+    process::{Done, bulkhead, lives, run, run_privately, run_privately_with},
     scratch::Scratch,
     skip::skipped,
     status,
@@ -340,6 +340,35 @@ fn who_asks_a_run_to_end_asks_its_program_and_nothing_stays() {
         let left: Vec<_> = std::fs::read_dir(scratch.path()).unwrap().collect();
         assert!(left.is_empty(), "{signal:?}: {left:?}");
     }
+}
+
+#[test]
+fn triton_is_given_an_assembler_that_leaves_ptx_as_it_is_where_only_ptx_runs() {
+    let scratch = Scratch::new();
+    let (input, output) = (scratch.path().join("in.ptx"), scratch.path().join("out.cubin"));
+    std::fs::write(&input, ".version 9.0\n").unwrap();
+    let told = |domain: &str, variables: &[(&str, &str)], script: &str| {
+        let (mut command, _scratch) = run_privately_with(&["--domain", domain], &["sh", "-c", script]);
+        command.env_remove("TRITON_PTXAS_PATH").envs(variables.iter().copied());
+        let done = run(&mut command, PATIENCE);
+        assert_eq!(done.code(), Some(0), "{}", done.told());
+        done.stdout
+    };
+    let script = format!(
+        "\"$TRITON_PTXAS_PATH\" --version && \"$TRITON_PTXAS_PATH\" -lineinfo -v --gpu-name=sm_90a {} -o {}",
+        input.display(),
+        output.display()
+    );
+    // Triton looks for these words, and keeps what it compiled by all of them: machine code is not taken for text.
+    let version = told("guarded", &[], &script);
+    assert!(version.contains("release 13.0, ") && version.contains("Bulkhead"), "{version}");
+    assert_eq!(std::fs::read(&output).unwrap(), b".version 9.0\n\0");
+    let asked = "echo \"${TRITON_PTXAS_PATH-none}\"";
+    assert_eq!(told("isolated", &[], asked), "none\n");
+    assert_eq!(told("guarded", &[("TRITON_PTXAS_PATH", "/opt/ptxas")], asked), "/opt/ptxas\n");
+    let failed =
+        told("guarded", &[], "\"$TRITON_PTXAS_PATH\" /nonexistent/x.ptx -o /dev/null 2>&1 || echo failed");
+    assert!(failed.contains("/nonexistent/x.ptx") && failed.contains("failed"), "{failed}");
 }
 
 #[test]
