@@ -154,6 +154,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             "--check, --gates, --guard, --profile, --trace and --sanitize are for guarded sessions: leave --domain isolated out",
         ));
     }
+    if arguments.domain == Domain::Isolated && !arguments.module.is_empty() {
+        return Err(Failure::new(
+            "--module is for guarded sessions, which share memory with modules: leave --domain isolated out",
+        ));
+    }
     for file in &arguments.gates {
         std::fs::File::open(file).map_err(Failure::doing(format!("--gates {}", file.display())))?;
     }

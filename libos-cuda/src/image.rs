@@ -58,7 +58,8 @@ impl Loaded {
             let Some(refused) = self.image.refused().iter().find(|refused| refused.name == name) else {
                 return Status::NOT_FOUND;
             };
-            report::refused(call, &format!("the guard refuses `{name}`: {}", refused.why));
+            let why = format!("the guard refuses `{name}`: {}{}", refused.why, elsewhere(self.driver));
+            report::refused(call, &why);
             Status::NOT_SUPPORTED
         })
     }
@@ -223,6 +224,15 @@ pub(crate) fn load(
     load_quietly(driver, content, library).inspect_err(|(_, text)| report::refused(call, text))
 }
 
+/// Where what the guard refuses would run: an isolated session has no guard. Its device has to be one.
+fn elsewhere(driver: &Driver) -> &'static str {
+    if driver.domain == Domain::Guarded && driver.device().backend != "software" {
+        "\nit runs in an isolated session: `bulkhead run --domain isolated`"
+    } else {
+        ""
+    }
+}
+
 /// Loads an image, and says nothing where that fails.
 pub(crate) fn load_quietly(
     driver: &'static Driver,
@@ -236,7 +246,10 @@ pub(crate) fn load_quietly(
         }
     }
     let image = driver.session.load_image(content).map_err(|error| {
-        let text = error.to_string();
+        let text = match error.code {
+            ErrorCode::ImageRefused => format!("{error}{}", elsewhere(driver)),
+            _ => error.to_string(),
+        };
         let status = match error.code {
             // The image has PTX, but none for this device.
             ErrorCode::NotFound => Status::NO_BINARY_FOR_GPU,

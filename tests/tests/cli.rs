@@ -401,6 +401,7 @@ fn what_cannot_come_out_well_is_said_before_a_program_runs() {
         ),
         (&["run", "--private", "--backend", "software", "--", "here"], "the one in this folder is ./here"),
         (&["run", "--socket", "/nonexistent/kernel.sock", "--", "true"], "no kernel serves there"),
+        (&["run", "--domain", "isolated", "--module", "log", "--", "true"], "leave --domain isolated out"),
         (&["run", "--gates", "/nonexistent/token", "--", "true"], "--gates /nonexistent/token"),
         (&["run", "--private", "--backend", "software", "--", "./here"], "it is no program that may be run"),
     ] {

@@ -60,6 +60,8 @@ impl Device {
 
     /// Keeps the pool full, a start at a time and none soon after another. Never ends.
     pub(super) async fn keep_pool(self: Rc<Self>) {
+        // What stood in the way last, which is said once.
+        let mut told = String::new();
         loop {
             if self.pool.is_full() {
                 tokio::select! {
@@ -76,11 +78,16 @@ impl Device {
                         pid = started.1.pid,
                         "an executor waits for an isolated session"
                     );
+                    told.clear();
                     self.pool.waiting.borrow_mut().push_back(started);
                     tokio::time::sleep(self.limits.second / 5).await;
                 }
                 Err(error) => {
-                    tracing::warn!(device = self.index, %error, "no executor starts that would wait");
+                    let error = error.to_string();
+                    if error != told {
+                        tracing::warn!(device = self.index, %error, "no executor starts that would wait");
+                        told = error;
+                    }
                     tokio::time::sleep(self.limits.second * 5).await;
                 }
             }
