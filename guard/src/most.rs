@@ -73,7 +73,8 @@ impl Most {
 
     /// The sum; none where it has too many parts, or too large ones.
     pub(crate) fn plus(self, other: Self) -> Option<Self> {
-        let constant = self.constant + other.constant;
+        // Far too little is no more than that, and what is far too much is never used.
+        let constant = self.constant.saturating_add(other.constant);
         if other.is_constant() {
             return Some(Self { constant, ..self });
         }

@@ -167,7 +167,8 @@ impl Number {
     }
 
     pub(crate) fn fits(self) -> Option<Self> {
-        (self.low >= -FAR && self.high <= FAR && self.most.is_below(FAR)).then_some(self)
+        let most = &self.most;
+        (self.low >= -FAR && self.high <= FAR && most.is_below(FAR) && most.constant >= -FAR).then_some(self)
     }
 
     /// What a register of a width holds of it: a number beyond has wrapped around, which leaves its low bits.

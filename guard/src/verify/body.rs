@@ -424,7 +424,7 @@ impl<'a> Pass<'a> {
         }
         let Some((closing, after)) = self.looks.closing(here)? else { return Ok(None) };
         self.apart();
-        self.assigned(closing.reads.as_slice(), &[])?;
+        self.tests(closing.reads)?;
         for statement in here.iter().take(closing.length) {
             if let Statement::Instruction(line) = statement {
                 self.numbers.learn(line);
@@ -464,11 +464,21 @@ impl<'a> Pass<'a> {
         self.apart();
         let read = instruction.predicate.as_ref().map(|predicate| predicate.register.as_str());
         Some(
-            self.looks
-                .turns(turns)
-                .and_then(|()| self.assigned(read.as_slice(), &[]))
+            table::check(instruction)
+                .and_then(|row| operands::check(row, instruction))
+                .and_then(|()| self.looks.turns(turns))
+                .and_then(|()| self.tests(read))
                 .and_then(|()| self.goes_to(label)),
         )
+    }
+
+    /// A branch back asks a predicate: the tenant's, since what the guard's say is nobody's to know.
+    fn tests(&mut self, predicate: Option<&'a str>) -> Result<(), Reason> {
+        // Of another class it is none of the guard's either: ptxas refuses it.
+        if predicate.is_some_and(names::is_reserved) {
+            return Err(unverified("a branch back on a predicate of the guard's"));
+        }
+        self.assigned(predicate.as_slice(), &[])
     }
 
     /// Threads of a warp may be in different places from here on.

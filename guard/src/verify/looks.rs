@@ -268,6 +268,8 @@ impl<'a> Looks<'a> {
         };
         let Some(closing) = turns::closing(statements, by) else { return Ok(None) };
         self.polled = false;
+        // Whoever went back to a label in here later would come into this loop without setting its counter.
+        self.last = None;
         while self.open.last().is_some_and(|open| open.number > closing.number) {
             self.open.pop();
         }

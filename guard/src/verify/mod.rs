@@ -385,18 +385,20 @@ fn fast(
     entry.dynamic_shared_min = entry.dynamic_shared_min.max(dynamic);
     let work = u32::try_from(terms.work).unwrap_or(u32::MAX);
     let rows = terms.rows;
-    let position = |root: Root<'_>| function.parameters.iter().position(|found| found.name == root.parameter);
+    // Claims are made at labels that nobody comes to as well: what is told of parameters lies in them.
+    let place = |root: Root<'_>, bytes: u64| {
+        let parameter = function.parameters.iter().position(|found| found.name == root.parameter)?;
+        let end = u64::try_from(root.offset).ok()?.checked_add(bytes)?;
+        let all = names::variable_bytes(function.parameters.get(parameter)?)?;
+        (end <= all).then_some((parameter, u32::try_from(root.offset).ok()?))
+    };
     let bounds = terms.bounds.into_iter().map(|(root, most)| {
-        Some(BoundTerm { parameter: position(root)?, offset: u32::try_from(root.offset).ok()?, most })
+        let (parameter, offset) = place(root, 4)?;
+        Some(BoundTerm { parameter, offset, most })
     });
     let pointers = terms.pointers.into_iter().map(|(root, (align, writes))| {
-        let parameter = position(root)?;
-        Some(PointerTerm {
-            parameter,
-            offset: u32::try_from(root.offset).ok()?,
-            align: u32::try_from(align).ok()?,
-            writes,
-        })
+        let (parameter, offset) = place(root, 8)?;
+        Some(PointerTerm { parameter, offset, align: u32::try_from(align).ok()?, writes })
     });
     let shared = terms.shared.into_iter();
     let shared = shared.map(|((by, at_most), constant)| SharedTerm { by, constant, at_most }).collect();

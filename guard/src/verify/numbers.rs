@@ -75,8 +75,9 @@ impl Wrong<'_> {
 
 /// A counter is stepped by so much at most.
 const STEP_MAX: i128 = 1 << 30;
-/// Claims that are looked at in a body, at most: each branch looks at all of its label.
-const LOOKED_MAX: usize = 1 << 24;
+/// Claims that are looked at for each statement of a body, at most, and besides: each branch looks at all of its label.
+const LOOKED_EACH_MAX: usize = 512;
+const LOOKED_MORE_MAX: usize = 1 << 12;
 
 /// A register, and between what it lay at the last label.
 type Range<'a> = (&'a str, (i128, i128));
@@ -107,8 +108,8 @@ pub(crate) struct Numbers<'a> {
     /// Writes of registers of which something is always claimed: all of the body's, and those that the pass saw.
     writes: usize,
     held: usize,
-    /// How many claims were looked at.
-    looked: Cell<usize>,
+    /// How many claims may still be looked at.
+    unlooked: Cell<usize>,
     /// What was found to be wrong.
     wrong: Vec<Wrong<'a>>,
     /// Whether whoever makes claims tries them: what is wrong of one is not taken for granted further down.
@@ -138,7 +139,8 @@ impl<'a> Numbers<'a> {
     pub(crate) fn of(statements: &'a [Statement], claims: &claimed::Numbers) -> Self {
         let names = names(statements);
         let name = |name: &str| names.get(name).copied();
-        let mut numbers = Self::default();
+        let unlooked = Cell::new(statements.len().saturating_mul(LOOKED_EACH_MAX) + LOOKED_MORE_MAX);
+        let mut numbers = Self { unlooked, ..Self::default() };
         let mut registers: HashMap<&str, usize> = HashMap::default();
         for statement in statements {
             let Statement::Instruction(instruction) = statement else { continue };
@@ -282,8 +284,7 @@ impl<'a> Numbers<'a> {
     fn arrives(&self, label: &'a str, said: &Said<'a>) -> Vec<Wrong<'a>> {
         let Some(claim) = self.labels.get(label).filter(|_| !self.cut) else { return Vec::new() };
         let steps = claim.turns.as_ref().map_or(&[][..], |turns| &turns.steps);
-        self.looked.update(|looked| looked + 1 + claim.known.len() + steps.len());
-        if self.looked.get() > LOOKED_MAX {
+        if !self.looks_at(1 + claim.known.len() + steps.len()) {
             return vec![Wrong::Many];
         }
         let here = With { numbers: self, said };
@@ -320,6 +321,13 @@ impl<'a> Numbers<'a> {
             wrong.push(Wrong::Turns(label));
         }
         wrong
+    }
+
+    /// Whether so many more may be looked at.
+    fn looks_at(&self, count: usize) -> bool {
+        let left = self.unlooked.get().checked_sub(count);
+        self.unlooked.set(left.unwrap_or(0));
+        left.is_some()
     }
 
     /// Whether a way back to a label adds what is claimed, and may be taken once more.
@@ -421,8 +429,7 @@ impl<'a> Numbers<'a> {
         let ranges = self.since.get(predicate).map_or(&[][..], |ranges| &ranges[usize::from(holds)]);
         for (origin, (low, high)) in ranges {
             // Without it less is known.
-            self.looked.update(|looked| looked + self.moved.len());
-            if self.looked.get() > LOOKED_MAX {
+            if !self.looks_at(self.moved.len()) {
                 break;
             }
             for (name, (_, added)) in self.moved.iter().filter(|(_, (of, _))| of == origin) {

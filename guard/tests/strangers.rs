@@ -1,0 +1,168 @@
+//! What strangers wrote to get past the verifier.
+
+#![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
+
+use std::fmt::Write as _;
+
+use bulkhead_guard::{Claims, Gates, parse, print, verify, verify_claimed};
+
+/// The flag is loaded and looked at.
+const LOOK: &str = "or.b32 %bh_hi, %bh_base, %bh_loadmask;
+mov.u32 %bh_lo, %smid;
+shl.b32 %bh_lo, %bh_lo, 7;
+lop3.b32 %bh_lo, %bh_lo, 65408, -65536, 234;
+mov.b64 %bh_k, {%bh_lo, %bh_hi};
+ld.relaxed.sys.global.b32 %bh_n, [%bh_k];
+setp.lt.s32 %bh_q, %bh_n, 0;
+@%bh_q exit;
+";
+
+/// An entry with so many counters.
+fn entry(name: &str, words: usize, counters: usize, body: &str) -> String {
+    let counters = if counters == 0 { String::new() } else { format!(".reg .b32 %bh_c<{counters}>;\n") };
+    format!(
+        ".visible .entry {name}(.param .u64 bh_v_p, .param .u32 __bh_base, .param .u32 __bh_load, .param .u32 __bh_store)\n{{\n\
+         .reg .pred %p<4>;\n.reg .b32 %r<{words}>;\n.reg .b64 %d<4>;\n.reg .pred %bh_q;\n.reg .b32 %bh_base;\n\
+         .reg .b32 %bh_loadmask;\n.reg .b32 %bh_storemask;\n.reg .b32 %bh_lo;\n.reg .b32 %bh_hi;\n.reg .b32 %bh_s;\n\
+         .reg .b32 %bh_low;\n.reg .b32 %bh_top;\n.reg .b32 %bh_zero;\n.reg .b32 %bh_n;\n.reg .b32 %bh_m;\n.reg .b64 %bh_a;\n\
+         .reg .b64 %bh_o;\n.reg .b64 %bh_k;\n{counters}ld.param.u32 %bh_base, [__bh_base];\n\
+         ld.param.u32 %bh_loadmask, [__bh_load];\nld.param.u32 %bh_storemask, [__bh_store];\n{body}ret;\n}}\n"
+    )
+}
+
+fn text(entries: &str) -> String {
+    let text = format!(".version 8.0\n.target sm_90\n.address_size 64\n{entries}");
+    print(&parse(&text).unwrap())
+}
+
+fn module(counters: usize, body: &str) -> String {
+    text(&entry("bh_e_k", 8, counters, body))
+}
+
+/// Why it is refused; nothing where it is not.
+fn why(text: &str) -> String {
+    verify(text).map_or_else(|report| report.to_string(), |_| String::new())
+}
+
+fn why_claimed(text: &str, claims: &str) -> String {
+    verify_claimed(text, &claims.parse::<Claims>().unwrap(), &Gates::default())
+        .map_or_else(|report| report.to_string(), |_| String::new())
+}
+
+/// Where a claim stands: which statement a label is, behind the prologue.
+fn at(text: &str, label: &str) -> usize {
+    let mut lines =
+        text.lines().map(str::trim).skip_while(|line| !line.starts_with("ld.param.u32 %bh_storemask"));
+    lines.next().unwrap();
+    let place = lines.clone().position(|line| line == format!("{label}:")).unwrap();
+    if lines.next().unwrap().starts_with("or.b32 %bh_hi") { place - 6 } else { place }
+}
+
+/// Two loops that cross each other: each begins the other's turns anew.
+#[test]
+fn a_loop_that_begins_in_another_and_ends_behind_it_is_refused() {
+    let steps = |register: &str| {
+        let first = "mov.u32 %r0, 0;\nadd.s32 %bh_c0, %r0, 100;\nmin.s32 %bh_c0, %bh_c0, 100;\n";
+        let inside = format!(
+            "$L0:\nmov.u32 %r1, 0;\n$L1:\nadd.s32 %r1, %r1, 1;\nadd.s32 {register}, {register}, 1;\n"
+        );
+        let back = "setp.lt.s32 %bh_q, %r0, %bh_c0;\n@%bh_q bra $L0;\n";
+        format!("{LOOK}{first}{inside}{back}")
+    };
+    let again = "mov.u32 %r0, -2147483648;\nsetp.lt.s32 %p0, %r1, 2;\n@%p0 bra $L1;\n";
+    assert_eq!(why(&module(1, &steps("%r0"))), "");
+    assert!(
+        why(&module(1, &format!("{}{again}", steps("%r0")))).contains("a branch back that does not poll")
+    );
+    // The register goes past its counter by itself.
+    let differs = "mov.u32 %r1, 0;\nsub.s32 %bh_c0, 12, %r1;\nadd.s32 %bh_c0, %bh_c0, -1;\nmin.u32 %bh_c0, %bh_c0, 3;\n\
+                   or.b32 %bh_c0, %bh_c0, 0;\nadd.s32 %bh_c0, %bh_c0, %r1;\nadd.s32 %bh_c0, %bh_c0, 1;\n\
+                   $L1:\nmov.u32 %r0, 0;\n$L0:\nadd.s32 %r1, %r1, 1;\nsetp.ne.s32 %bh_q, %r1, %bh_c0;\n@%bh_q bra $L1;\n";
+    let again = "add.s32 %r0, %r0, 1;\nsetp.lt.s32 %p0, %r0, 3;\n@%p0 bra $L0;\n";
+    assert_eq!(why(&module(1, &format!("{LOOK}{differs}"))), "");
+    let crossing = why(&module(1, &format!("{LOOK}{differs}{again}")));
+    assert!(crossing.contains("a branch back that does not poll"), "{crossing}");
+}
+
+/// What the guard's predicates say comes from elsewhere, or from nowhere.
+#[test]
+fn no_branch_back_asks_a_predicate_of_the_guards() {
+    let counted = |predicate: &str| {
+        let back = format!(
+            "add.s32 %bh_c0, %bh_c0, -1;\nsetp.gt.and.s32 %bh_q, %bh_c0, 0, {predicate};\n@%bh_q bra $L0;\n"
+        );
+        module(1, &format!("setp.eq.u32 %p0, 1, 1;\nmov.u32 %bh_c0, 5;\n$L0:\n{back}"))
+    };
+    assert_eq!(why(&counted("%p0")), "");
+    let read = why(&counted("%bh_q"));
+    assert!(read.contains("a branch back on a predicate of the guard's"), "{read}");
+    let turning = |branch: &str| {
+        module(
+            0,
+            &format!(
+                "mov.u32 %r1, 0;\n$L0:\nadd.s32 %r1, %r1, 1;\nsetp.ge.s32 %p0, %r1, 5;\n@%p0 bra $L1;\n{branch}\n$L1:\n"
+            ),
+        )
+    };
+    let claimed = |branch: &str| {
+        let text = turning(branch);
+        let at = at(&text, "$L0");
+        why_claimed(&text, &format!("entry bh_e_k\n{at} turns 5 %r1\n{at} step %r1 1 1 0 number 0 0 32\n"))
+    };
+    assert_eq!(claimed("@!%p0 bra $L0;"), "");
+    let read = claimed("@%bh_q bra $L0;");
+    assert!(read.contains("a branch back on a predicate of the guard's"), "{read}");
+    assert_ne!(claimed("@!%p0 bra $L0, %r7;"), "");
+}
+
+/// At a label that nobody comes to anything may be claimed.
+#[test]
+fn numbers_that_are_claimed_where_nobody_comes_overflow_nothing() {
+    let shifts = "shl.b64 %d0, %d0, 31;\n".repeat(3);
+    let text = module(0, &format!("mov.u64 %d0, 0;\nret;\n$L0:\n{shifts}add.s64 %d0, %d0, %d0;\n"));
+    let at = at(&text, "$L0");
+    for least in ["-4611686018427387904", "-170141183460469231731687303715884105728"] {
+        let claims = format!("entry bh_e_k\n{at} known %d0 number 0 0 0 most {least}\n");
+        assert_eq!(why_claimed(&text, &claims), "");
+    }
+}
+
+#[test]
+fn terms_of_a_fast_version_lie_in_their_parameters() {
+    let body = "mov.u64 %d0, 0;\nret;\n$L0:\nld.global.u32 %r0, [%d0];\nld.param.u64 %d1, [bh_v_p];\n";
+    let text = text(&(entry("bh_e_k", 8, 0, "") + &entry("__bh_fast_k", 8, 0, body)));
+    let fast = text.split_once("__bh_fast_k").unwrap().1;
+    let at = at(fast, "$L0");
+    let claimed = |offset: u32| {
+        why_claimed(&text, &format!("entry __bh_fast_k\n{at} known %d0 parameter bh_v_p {offset} 0 0 63\n"))
+    };
+    assert_eq!(claimed(0), "");
+    for offset in [1, 8, u32::MAX - 7] {
+        assert!(claimed(offset).contains("a term on what is not in the parameters"), "{offset}");
+    }
+}
+
+/// Many branches to a label with many claims.
+#[test]
+fn how_much_is_looked_at_follows_from_how_long_a_text_is() {
+    let (many, entries) = (2000, 12);
+    let registers: String = (1..=many).fold(String::new(), |mut text, at| {
+        writeln!(text, "and.b32 %r{at}, %r0, 15;").unwrap();
+        text
+    });
+    let branches = "@%p0 bra $L0;\n".repeat(many);
+    let body = format!(
+        "{LOOK}mov.u32 %r0, %tid.x;\nmov.u64 %d0, %clock64;\nsetp.eq.u64 %p0, %d0, 0;\n{registers}{branches}$L0:\n"
+    );
+    let all: String =
+        (0..entries).map(|number| entry(&format!("bh_e_k{number}"), many + 1, 0, &body)).collect();
+    let text = text(&all);
+    assert_eq!(why_claimed(&text, ""), "");
+    let at = at(&text, "$L0");
+    let known: String = (1..=many).fold(String::new(), |mut text, register| {
+        writeln!(text, "{at} known %r{register} number 0 15 0").unwrap();
+        text
+    });
+    let claims: String = (0..entries).map(|number| format!("entry bh_e_k{number}\n{known}")).collect();
+    assert!(why_claimed(&text, &claims).contains("too many claims"));
+}
