@@ -4,7 +4,10 @@
 //! whatever else of this session lies there. Freeing an exported buffer takes it back from everybody, and the block
 //! is nobody's until no work of others can reach it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp as rpc};
 
@@ -17,6 +20,8 @@ use crate::{
     share,
 };
 
+/// For how long what another session exported is asked for.
+const IMPORT_PATIENCE: Duration = Duration::from_secs(60);
 /// What sessions map of each other.
 const PAGE_BYTES: u64 = 2 << 20;
 /// How long one question waits for others' work; it is asked again.
@@ -93,9 +98,18 @@ impl Session {
     /// session and the other pause meanwhile.
     ///
     /// # Errors
-    /// `notFound` where the buffer was freed, `outOfMemory` where work of a session does not end.
+    /// `notFound` where the buffer was freed, `outOfMemory` where work of a session does not end, `timedOut` where the other
+    /// session was busy for a minute.
     pub fn import(&self, token: SturdyToken) -> Result<Share, Error> {
-        self.accept(&self.receive(token)?)
+        let given = self.receive(token)?;
+        let begun = Instant::now();
+        loop {
+            match self.accept(&given) {
+                // The kernel waits for some seconds each time: what CUDA calls waits for a busy process, and does not fail.
+                Err(error) if error.code == ErrorCode::TimedOut && begun.elapsed() < IMPORT_PATIENCE => {}
+                done => return done,
+            }
+        }
     }
 
     /// What another session gives to read and write, without mapping it.

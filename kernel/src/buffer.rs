@@ -82,6 +82,8 @@ impl Served {
             return Ok(Part { held, handle, address, bytes });
         }
         let bound = async move {
+            // Whoever unbinds it may have come first.
+            held.look()?;
             held.session.bind(&[Bound { handle, address, bytes, access }]).await?;
             held.look()?;
             Ok(held)

@@ -55,22 +55,27 @@ impl Budget {
         Ok(Spent(Rc::clone(self)))
     }
 
-    /// So many of it are on their way until what is answered is dropped.
-    pub(crate) fn let_go(self: &Rc<Self>, count: u32) -> LetGo {
-        self.on_their_way.update(|all| all.saturating_add(count));
-        LetGo { budget: Rc::clone(self), count }
+    /// So many of it are on their way until what is answered is dropped, and so many of all budgets of its giver's.
+    pub(crate) fn let_go(self: &Rc<Self>, of_all: &Rc<Cell<u32>>, count: u32) -> LetGo {
+        for on_their_way in [&self.on_their_way, &**of_all] {
+            on_their_way.update(|all| all.saturating_add(count));
+        }
+        LetGo { budget: Rc::clone(self), of_all: Rc::clone(of_all), count }
     }
 }
 
 /// What was made of a capability elsewhere and is on its way back.
 pub(crate) struct LetGo {
     budget: Rc<Budget>,
+    of_all: Rc<Cell<u32>>,
     count: u32,
 }
 
 impl Drop for LetGo {
     fn drop(&mut self) {
-        self.budget.on_their_way.update(|all| all.saturating_sub(self.count));
+        for on_their_way in [&self.budget.on_their_way, &*self.of_all] {
+            on_their_way.update(|all| all.saturating_sub(self.count));
+        }
     }
 }
 
@@ -222,6 +227,9 @@ impl Held {
     }
 
     fn child(session: &Rc<Session>, parent: Handle, spent: Option<Spent>, need: Need) -> Result<Self, Error> {
+        if spent.is_some() {
+            session.may_others_end_more()?;
+        }
         let charge = session.charge(Resource::Capabilities, 1)?;
         let handle = session.books().derive(session.owner, parent, session.owner, need)?;
         charge.keep();

@@ -285,3 +285,70 @@ fn a_lender_that_is_busy_is_not_ended_for_whoever_maps_a_part_of_its_memory() {
     giver.status().unwrap();
     drop((share, arena));
 }
+
+#[test]
+fn a_session_that_was_chosen_to_be_swapped_out_and_maps_others_memory_meanwhile_stays() {
+    const MIB: u64 = 1 << 20;
+    let kernel = Kernel::with(&["--device-memory", "1GiB", "--swap-memory", "4GiB"]);
+    let of = |name: &str, terms: Terms| {
+        Tenant::over(Session::open(&Options { terms, ..kernel.options(name) }).unwrap())
+    };
+    let giver = of("giver", Terms { keep_resident: true, ..Terms::default() });
+    let first = of("first", Terms { priority: 5, ..Terms::default() });
+    let taker = of("taker", Terms { priority: 1, ..Terms::default() });
+    let asker = of("asker", Terms::default());
+    let secret = giver.arena(PAGE_BYTES, 7);
+    let (share, given) = give(&secret, &taker.session);
+    let (_first, _own) = (first.arena(200 * MIB, 1), taker.arena(200 * MIB, 2));
+    let word = first.session.allocate(64).unwrap();
+    // The first that is chosen does not leave while this runs: meanwhile the other takes what it was given.
+    let running = first.runs(word.address());
+    thread::sleep(Duration::from_millis(300));
+    let mapped = thread::scope(|scope| {
+        let asking = scope.spawn(|| asker.session.allocate_arena(600 * MIB));
+        thread::sleep(Duration::from_millis(40));
+        let mapped = taker.session.accept(&given);
+        thread::sleep(Duration::from_secs(2));
+        let told = kernel.status();
+        let (away, granted) =
+            told.session("taker").map(|taker| (taker.swapped_bytes, taker.granted)).unwrap();
+        assert!(away == 0 || granted == 0, "{away} bytes away, with {granted} of others'");
+        running.end();
+        drop(asking.join().unwrap());
+        mapped
+    });
+    let revocation = share.revoke().unwrap();
+    assert!(revocation.wait(Moment::Reclaimed, Duration::from_secs(10)).unwrap().reached);
+    giver.fill(secret.all(), 4242);
+    if let Ok(mapped) = mapped {
+        assert_ne!(taker.loads(mapped.address()), 4242, "what was taken back is read still");
+    }
+}
+
+#[test]
+fn those_who_were_given_things_let_go_of_no_more_than_may_wait_however_often_they_are_given_anew() {
+    let kernel = Kernel::quiet(&[]);
+    let (giver, taker) = (Tenant::new(&kernel, "giver"), kernel.open("taker"));
+    let arena = giver.arena(PAGE_BYTES, 7);
+    let share = arena.share(0, PAGE_BYTES, Access::ReadWrite).unwrap();
+    let word = giver.session.allocate(64).unwrap();
+    let running = giver.runs(word.address());
+    let mut ended = 0;
+    let refused = 'all: loop {
+        let token = share.token(Uses::UntilRevoked).unwrap();
+        for _ in 0..250 {
+            if let Err(error) = taker.restore(token) {
+                break 'all error;
+            }
+            ended += 1;
+        }
+        share.drop_tokens().unwrap();
+        assert!(ended <= 17_000, "refused by nothing");
+    };
+    assert_eq!(refused.code, ErrorCode::LimitReached);
+    assert!(ended >= 16_000, "{ended}: {refused}");
+    // What is its own is not in the way of that.
+    giver.session.allocate(64).unwrap();
+    running.end();
+    until("they may again", || share.token(Uses::One).and_then(|token| taker.restore(token)).is_ok());
+}

@@ -2,7 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashSet, btree_map::Entry},
     os::fd::OwnedFd,
     rc::{Rc, Weak},
     sync::Arc,
@@ -101,7 +101,7 @@ pub(crate) struct Memory {
     /// Where its pieces start, in bytes from its own start.
     pieces: RefCell<Vec<u64>>,
     /// Parts that others have mapped, once for each time.
-    shared: RefCell<Vec<Part>>,
+    shared: RefCell<BTreeMap<(u64, u64), u32>>,
     /// Held while it is cut up.
     pub(crate) cutting: Arc<Mutex<()>>,
     /// Held by those who share it; who unmaps it in its own session waits for them.
@@ -230,17 +230,20 @@ impl Memory {
     }
 
     pub(crate) fn is_shared(&self, piece: Part) -> bool {
-        self.shared.borrow().iter().any(|part| part.offset < piece.end && piece.offset < part.end)
+        let shared = self.shared.borrow();
+        shared.range(..(piece.end, 0)).any(|((_, end), _)| piece.offset < *end)
     }
 
     pub(crate) fn share(&self, part: Part) {
-        self.shared.borrow_mut().push(part);
+        *self.shared.borrow_mut().entry((part.offset, part.end)).or_default() += 1;
     }
 
     pub(crate) fn unshare(&self, part: Part) {
-        let mut shared = self.shared.borrow_mut();
-        if let Some(at) = shared.iter().position(|known| *known == part) {
-            shared.swap_remove(at);
+        if let Entry::Occupied(mut times) = self.shared.borrow_mut().entry((part.offset, part.end)) {
+            *times.get_mut() -= 1;
+            if *times.get() == 0 {
+                times.remove();
+            }
         }
     }
 }

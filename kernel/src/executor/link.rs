@@ -92,6 +92,17 @@ struct Pending {
     caller: Option<oneshot::Sender<Result<Answer, Error>>>,
     /// Whoever waits for the first of two answers.
     quiescent: Option<oneshot::Sender<()>>,
+    /// Where it is one of those that are limited.
+    counted: Option<Counted>,
+}
+
+/// One of the requests of which a link has so many at most.
+struct Counted(Rc<Cell<usize>>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.update(|all| all.saturating_sub(1));
+    }
 }
 
 impl Pending {
@@ -135,6 +146,8 @@ pub(crate) struct Link {
     receiver: RefCell<Option<Rc<Receiver>>>,
     outgoing: mpsc::UnboundedSender<Outgoing>,
     pending: RefCell<HashMap<u64, Pending>>,
+    /// How many of them are limited.
+    limited: Rc<Cell<usize>>,
     next: Cell<u64>,
     /// The last request that was sent, or is being sent, and how many bytes of others wait.
     sent: Cell<u64>,
@@ -173,6 +186,7 @@ impl Link {
             receiver: RefCell::new(Some(Rc::new(receiver))),
             outgoing,
             pending: RefCell::default(),
+            limited: Rc::default(),
             next: Cell::new(1),
             sent: Cell::new(0),
             unread_bytes: Cell::new(0),
@@ -289,7 +303,7 @@ impl Link {
     ) -> (oneshot::Receiver<()>, Answering) {
         let (sender, receiver) = oneshot::channel();
         let (first, quiescent) = oneshot::channel();
-        let pending = Pending { session, caller: Some(sender), quiescent: Some(first) };
+        let pending = Pending { session, caller: Some(sender), quiescent: Some(first), counted: None };
         let sent = self.enqueue(pending, Along::default(), request);
         (quiescent, answered(sent, receiver))
     }
@@ -312,7 +326,7 @@ impl Link {
         request: &mut Request,
     ) -> Answering {
         let (sender, receiver) = oneshot::channel();
-        let pending = Pending { session, caller: Some(sender), quiescent: None };
+        let pending = Pending { session, caller: Some(sender), quiescent: None, counted: None };
         answered(self.enqueue(pending, descriptors.into(), request), receiver)
     }
 
@@ -324,17 +338,27 @@ impl Link {
         build: impl FnOnce(executor_capnp::request::Builder<'_>),
     ) -> Answering {
         let (sender, receiver) = oneshot::channel();
-        let pending = Pending { session: Some(session), caller: Some(sender), quiescent: None };
+        let pending =
+            Pending { session: Some(session), caller: Some(sender), quiescent: None, counted: None };
         let along = Along { passed: Some((passed, charge)), ..Along::default() };
         answered(self.enqueue(pending, along, &mut Request::new(build)), receiver)
     }
 
-    fn enqueue(&self, pending: Pending, along: Along, request: &mut Request) -> Result<(), Error> {
+    fn enqueue(&self, mut pending: Pending, along: Along, request: &mut Request) -> Result<(), Error> {
         if let Some(failure) = self.failure.get() {
             return Err(failure.error());
         }
-        if self.pending.borrow().len() >= limits::EXECUTOR_REQUESTS_MAX {
-            return Err(Error::new(ErrorCode::LimitReached, "the executor has too many requests to answer"));
+        // What undoes something is bounded by what there is, and one tenant's keeps nobody's from being asked.
+        if !request.undoes() {
+            let limited = self.limited.get() + 1;
+            if limited > limits::EXECUTOR_REQUESTS_MAX {
+                return Err(Error::new(
+                    ErrorCode::LimitReached,
+                    "the executor has too many requests to answer",
+                ));
+            }
+            self.limited.set(limited);
+            pending.counted = Some(Counted(Rc::clone(&self.limited)));
         }
         let id = self.next.get();
         self.next.set(id + 1);
@@ -482,7 +506,7 @@ impl Link {
             if self.heard.get() != heard || self.pending.borrow().is_empty() {
                 continue;
             }
-            let watch = Pending { session: None, caller: None, quiescent: None };
+            let watch = Pending { session: None, caller: None, quiescent: None, counted: None };
             let mut describe = Request::new(|mut request| request.set_describe(()));
             if let Err(error) = self.enqueue(watch, Along::default(), &mut describe) {
                 return Failure::new(error.message);
@@ -530,6 +554,26 @@ impl Request {
         let mut message = message::Builder::new_default();
         build(message.init_root());
         Self(message)
+    }
+
+    /// Whether it gives something up, or asks only whether the executor is there.
+    fn undoes(&self) -> bool {
+        use executor_capnp::request::Which;
+        let request: Result<executor_capnp::request::Reader<'_>, _> = self.0.get_root_as_reader();
+        request.is_ok_and(|request| {
+            matches!(
+                request.which(),
+                Ok(Which::Describe(())
+                    | Which::CloseSession(_)
+                    | Which::UnmapArena(_)
+                    | Which::Unbind(_)
+                    | Which::Drain(_)
+                    | Which::UnloadImage(_)
+                    | Which::RemoveModule(_)
+                    | Which::RevokeModule(_)
+                    | Which::CloseModule(_))
+            )
+        })
     }
 
     fn with_id(&mut self, id: u64) -> Result<Vec<u8>, Error> {

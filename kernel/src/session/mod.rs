@@ -185,6 +185,7 @@ pub(crate) struct Session {
     dying_more: Notify,
     /// Capabilities that ended, and whose way back is not over.
     on_their_way: Cell<u32>,
+    others_on_their_way: Rc<Cell<u32>>,
     /// Batches that the executor was not told of yet.
     unsevered: watch::Sender<usize>,
     drains: reaper::Drains,
@@ -360,6 +361,7 @@ impl Session {
             batches: Cell::new(0),
             dying_more: Notify::new(),
             on_their_way: Cell::new(0),
+            others_on_their_way: Rc::default(),
             unsevered: watch::Sender::new(0),
             drains: reaper::Drains::default(),
             reaping: watch::Sender::new(0),

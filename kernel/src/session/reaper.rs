@@ -108,6 +108,19 @@ impl Session {
         Err(Error::new(ErrorCode::LimitReached, message).remedy("wait until the kernels that run have ended"))
     }
 
+    /// The same for those to whom something of it was given: each new gift has a budget of its own, and all of them this.
+    pub(crate) fn may_others_end_more(&self) -> Result<(), Error> {
+        if self.others_on_their_way.get() < limits::ENDED_CAPABILITIES_MAX {
+            return Ok(());
+        }
+        let message = format!(
+            "{} capabilities that others made of what this session gave them, and dropped, wait for work that runs",
+            self.others_on_their_way.get()
+        );
+        Err(Error::new(ErrorCode::LimitReached, message)
+            .remedy("wait until the kernels of whoever gave it have ended"))
+    }
+
     pub(crate) fn wake_reaper(&self) {
         self.dying_more.notify_one();
     }
@@ -140,8 +153,10 @@ impl Session {
     ) -> Result<Marked, Error> {
         let patience = self.limits.seconds(limits::DRAIN_SECONDS);
         let marked = self.books().revoke((self.owner, hurry), handle, extent, patience)?;
-        if let (Some(budget), Some(batch)) = (budget, self.dying.borrow().as_ref()) {
-            batch.keep(budget.let_go(marked.count));
+        if let (Some(budget), Some(batch)) =
+            (budget.filter(|_| marked.count > 0), self.dying.borrow().as_ref())
+        {
+            batch.keep(budget.let_go(&self.others_on_their_way, marked.count));
         }
         Ok(marked)
     }

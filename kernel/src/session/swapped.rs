@@ -237,6 +237,13 @@ impl Session {
     /// Swaps it out, where its work passes in time; how much room that made. Where it fails, nothing has changed.
     pub(crate) async fn move_out(self: &Rc<Self>, patience: Duration) -> Result<u64, Error> {
         let _change = self.change()?;
+        // It was chosen before others were moved: it may have come to share memory since. Nothing is mapped from here on.
+        if !self.may_be_away() {
+            return Err(Error::new(
+                ErrorCode::NotSupported,
+                "the session shares memory, or stays resident, by now",
+            ));
+        }
         let moving = self.swap.moving.try_lock();
         let Some(_moving) = moving.ok().filter(|_| !self.swap.is_away()) else {
             return Err(internal("a session that moves is to move"));
