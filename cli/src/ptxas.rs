@@ -71,7 +71,7 @@ fn asked(mut arguments: impl Iterator<Item = OsString>) -> Option<Files> {
 }
 
 /// The variables that tell Triton where its assemblers are: that of devices before Blackwell, and of those since.
-pub(crate) const VARIABLES: [&str; 2] = ["TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH"];
+const VARIABLES: [&str; 2] = ["TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH"];
 
 /// Has Triton call the stand-in, except where somebody named another.
 pub(crate) fn stand_in(command: &mut Command, assembler: &Path) {

@@ -185,6 +185,7 @@ pub(crate) struct Session {
     dying_more: Notify,
     /// Capabilities that ended, and whose way back is not over.
     on_their_way: Cell<u32>,
+    /// The same of what others made of what it gave them.
     others_on_their_way: Rc<Cell<u32>>,
     /// Batches that the executor was not told of yet.
     unsevered: watch::Sender<usize>,

@@ -71,6 +71,24 @@ fn an_executor_is_not_blamed_for_a_kernel_that_was_held_up() {
 }
 
 #[test]
+fn what_undoes_something_is_asked_however_much_waits() {
+    with_link(busy, async |link| {
+        let activity = || link.call(Some(1), Vec::new(), |mut request| request.set_activity(()));
+        let waiting: Vec<_> = (0..limits::EXECUTOR_REQUESTS_MAX).map(|_| activity()).collect();
+        let refused = activity().await.map(drop).unwrap_err();
+        assert_eq!(refused.code, ErrorCode::LimitReached);
+        let closing = link.call(Some(2), Vec::new(), |mut request| request.set_close_session(2));
+        let closed = tokio::time::timeout(PATIENCE * 4, closing).await;
+        assert!(closed.is_err(), "it is sent, and waits for its answer");
+        assert_eq!(link.failure(), None, "whether the executor is there is asked too");
+        // What is forgotten with its session makes room.
+        link.forget_session(1);
+        assert!(tokio::time::timeout(PATIENCE, activity()).await.is_err(), "it is sent");
+        drop(waiting);
+    });
+}
+
+#[test]
 fn an_executor_that_says_nothing_is_lost() {
     let silent = |socket: OwnedFd| {
         while matches!(rustix::net::recv(&socket, &mut [0; 64], RecvFlags::empty()), Ok((1.., _))) {}
