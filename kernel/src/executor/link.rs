@@ -36,6 +36,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     answer::{self, Answer},
     passed::{Packet, Passed, Receiver},
+    table::{Place, Table},
 };
 use crate::{
     packets::{Packets, is_shortage},
@@ -93,16 +94,7 @@ struct Pending {
     /// Whoever waits for the first of two answers.
     quiescent: Option<oneshot::Sender<()>>,
     /// Where it is one of those that are limited.
-    counted: Option<Counted>,
-}
-
-/// One of the requests of which a link has so many at most.
-struct Counted(Rc<Cell<usize>>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.update(|all| all.saturating_sub(1));
-    }
+    place: Option<Place>,
 }
 
 impl Pending {
@@ -146,8 +138,8 @@ pub(crate) struct Link {
     receiver: RefCell<Option<Rc<Receiver>>>,
     outgoing: mpsc::UnboundedSender<Outgoing>,
     pending: RefCell<HashMap<u64, Pending>>,
-    /// How many of them are limited.
-    limited: Rc<Cell<usize>>,
+    /// Those of them that are limited.
+    table: Table,
     next: Cell<u64>,
     /// The last request that was sent, or is being sent, and how many bytes of others wait.
     sent: Cell<u64>,
@@ -186,7 +178,7 @@ impl Link {
             receiver: RefCell::new(Some(Rc::new(receiver))),
             outgoing,
             pending: RefCell::default(),
-            limited: Rc::default(),
+            table: Table::new(limits::EXECUTOR_REQUESTS_MAX),
             next: Cell::new(1),
             sent: Cell::new(0),
             unread_bytes: Cell::new(0),
@@ -303,7 +295,7 @@ impl Link {
     ) -> (oneshot::Receiver<()>, Answering) {
         let (sender, receiver) = oneshot::channel();
         let (first, quiescent) = oneshot::channel();
-        let pending = Pending { session, caller: Some(sender), quiescent: Some(first), counted: None };
+        let pending = Pending { session, caller: Some(sender), quiescent: Some(first), place: None };
         let sent = self.enqueue(pending, Along::default(), request);
         (quiescent, answered(sent, receiver))
     }
@@ -326,7 +318,7 @@ impl Link {
         request: &mut Request,
     ) -> Answering {
         let (sender, receiver) = oneshot::channel();
-        let pending = Pending { session, caller: Some(sender), quiescent: None, counted: None };
+        let pending = Pending { session, caller: Some(sender), quiescent: None, place: None };
         answered(self.enqueue(pending, descriptors.into(), request), receiver)
     }
 
@@ -338,8 +330,7 @@ impl Link {
         build: impl FnOnce(executor_capnp::request::Builder<'_>),
     ) -> Answering {
         let (sender, receiver) = oneshot::channel();
-        let pending =
-            Pending { session: Some(session), caller: Some(sender), quiescent: None, counted: None };
+        let pending = Pending { session: Some(session), caller: Some(sender), quiescent: None, place: None };
         let along = Along { passed: Some((passed, charge)), ..Along::default() };
         answered(self.enqueue(pending, along, &mut Request::new(build)), receiver)
     }
@@ -350,15 +341,7 @@ impl Link {
         }
         // What undoes something is bounded by what there is, and one tenant's keeps nobody's from being asked.
         if !request.undoes() {
-            let limited = self.limited.get() + 1;
-            if limited > limits::EXECUTOR_REQUESTS_MAX {
-                return Err(Error::new(
-                    ErrorCode::LimitReached,
-                    "the executor has too many requests to answer",
-                ));
-            }
-            self.limited.set(limited);
-            pending.counted = Some(Counted(Rc::clone(&self.limited)));
+            pending.place = Some(self.table.take(pending.session)?);
         }
         let id = self.next.get();
         self.next.set(id + 1);
@@ -506,7 +489,7 @@ impl Link {
             if self.heard.get() != heard || self.pending.borrow().is_empty() {
                 continue;
             }
-            let watch = Pending { session: None, caller: None, quiescent: None, counted: None };
+            let watch = Pending { session: None, caller: None, quiescent: None, place: None };
             let mut describe = Request::new(|mut request| request.set_describe(()));
             if let Err(error) = self.enqueue(watch, Along::default(), &mut describe) {
                 return Failure::new(error.message);

@@ -13,6 +13,7 @@ mod passed;
 mod pool;
 mod spawn;
 mod standby;
+mod table;
 
 use std::{
     cell::{Cell, RefCell},

@@ -73,9 +73,12 @@ fn an_executor_is_not_blamed_for_a_kernel_that_was_held_up() {
 #[test]
 fn what_undoes_something_is_asked_however_much_waits() {
     with_link(busy, async |link| {
-        let activity = || link.call(Some(1), Vec::new(), |mut request| request.set_activity(()));
-        let waiting: Vec<_> = (0..limits::EXECUTOR_REQUESTS_MAX).map(|_| activity()).collect();
-        let refused = activity().await.map(drop).unwrap_err();
+        let activity = |of| link.call(Some(of), Vec::new(), |mut request| request.set_activity(()));
+        let mut all: Vec<_> = std::iter::from_fn(|| link.table.take(None).ok()).collect();
+        assert_eq!(all.len(), limits::EXECUTOR_REQUESTS_MAX);
+        all.pop();
+        let waiting = activity(1);
+        let refused = activity(2).await.map(drop).unwrap_err();
         assert_eq!(refused.code, ErrorCode::LimitReached);
         let closing = link.call(Some(2), Vec::new(), |mut request| request.set_close_session(2));
         let closed = tokio::time::timeout(PATIENCE * 4, closing).await;
@@ -83,8 +86,8 @@ fn what_undoes_something_is_asked_however_much_waits() {
         assert_eq!(link.failure(), None, "whether the executor is there is asked too");
         // What is forgotten with its session makes room.
         link.forget_session(1);
-        assert!(tokio::time::timeout(PATIENCE, activity()).await.is_err(), "it is sent");
-        drop(waiting);
+        assert!(tokio::time::timeout(PATIENCE, activity(2)).await.is_err(), "it is sent");
+        drop((waiting, all));
     });
 }
 
