@@ -13,6 +13,12 @@ use bulkhead_schema::Error;
 use crate::Session;
 
 impl Session {
+    /// Ends the session now, with all that it has, though buffers and images of it are still there: whatever is done with them
+    /// from then on fails. Nobody waits for the end.
+    pub fn end(&self) {
+        self.inner.remote.hang_up();
+    }
+
     /// Runs `work` while the thread that speaks with the kernel does nothing: it stores nothing in this process's memory
     /// until `work` has returned, which should be soon.
     ///

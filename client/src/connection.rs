@@ -21,7 +21,7 @@ use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp as rpc, limits};
 use capnp_rpc::{RpcSystem, VatNetwork, rpc_twoparty_capnp::Side, twoparty};
 use futures::io::{BufReader, BufWriter};
 use slab::Slab;
-use tokio::sync::mpsc as tasks;
+use tokio::sync::{Notify, mpsc as tasks};
 use tokio_util::compat::{TokioAsyncReadCompatExt as _, TokioAsyncWriteCompatExt as _};
 
 use crate::counted;
@@ -181,6 +181,8 @@ pub(crate) struct Context {
     pub(crate) session: RefCell<Option<Opened>>,
     /// Capabilities by the number that the rest of the process knows them by.
     pub(crate) held: RefCell<Slab<Capability>>,
+    /// Says that the process is done with it.
+    over: Notify,
 }
 
 impl Context {
@@ -323,16 +325,24 @@ impl Remote {
             };
             tokio::task::LocalSet::new().block_on(&runtime, async move {
                 let context = match Connection::open(&socket, &name).await {
-                    Ok(connection) => {
-                        Rc::new(Context { connection, session: RefCell::default(), held: RefCell::default() })
-                    }
+                    Ok(connection) => Rc::new(Context {
+                        connection,
+                        session: RefCell::default(),
+                        held: RefCell::default(),
+                        over: Notify::new(),
+                    }),
                     Err(error) => return opened.send(Err(error)).unwrap_or_default(),
                 };
                 if opened.send(Ok(Arc::clone(&context.connection.gone))).is_err() {
                     return;
                 }
                 let mut running = tokio::task::JoinSet::new();
-                while let Some(task) = receiver.recv().await {
+                loop {
+                    let task = tokio::select! {
+                        task = receiver.recv() => task,
+                        () = context.over.notified() => None,
+                    };
+                    let Some(task) = task else { break };
                     running.spawn_local(task(Rc::clone(&context)));
                     while running.try_join_next().is_some() {}
                 }
@@ -391,6 +401,11 @@ impl Remote {
         });
         self.tasks.send(task).map_err(|_| gone())?;
         receiver.recv().unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Hangs up, which ends the session and every capability; calls under way are answered before, later ones fail.
+    pub(crate) fn hang_up(&self) {
+        self.spawn(|context| async move { context.over.notify_one() });
     }
 
     /// Gives a capability up, without waiting.

@@ -12,7 +12,7 @@ use bulkhead_fatbin::Image;
 use parking_lot::Mutex;
 
 use crate::device::{Domain, Stray};
-use crate::driver::Driver;
+use crate::driver::{Driver, opened};
 use crate::library::Library;
 use crate::profile;
 
@@ -51,7 +51,7 @@ pub(crate) fn is_worth_it(driver: &Driver, content: &[u8]) -> bool {
 }
 
 /// Has a library loaded.
-pub(crate) fn load(driver: &'static Driver, library: &Arc<Library>, handle: u64) {
+pub(crate) fn load(library: &Arc<Library>, handle: u64) {
     let mut ahead = AHEAD.lock();
     if ahead.libraries.len() >= IMAGES_MAX {
         return;
@@ -60,7 +60,7 @@ pub(crate) fn load(driver: &'static Driver, library: &Arc<Library>, handle: u64)
         let (orders, taken) = channel();
         let thread = std::thread::Builder::new().name("bulkhead-ahead".into());
         // Without the thread everything is loaded when it is asked for.
-        if thread.spawn(move || carry_out(driver, &taken)).is_err() {
+        if thread.spawn(move || carry_out(&taken)).is_err() {
             return;
         }
         ahead.orders = Some(orders);
@@ -71,9 +71,12 @@ pub(crate) fn load(driver: &'static Driver, library: &Arc<Library>, handle: u64)
     }
 }
 
-fn carry_out(driver: &'static Driver, orders: &Receiver<(Weak<Library>, u64)>) {
+fn carry_out(orders: &Receiver<(Weak<Library>, u64)>) {
     for (library, handle) in orders {
-        if let Some(library) = library.upgrade() {
+        // The process may have moved to an isolated session.
+        if let Some((library, driver)) = library.upgrade().zip(opened())
+            && is_on(driver)
+        {
             library.load_ahead(driver, handle);
         }
     }

@@ -87,15 +87,17 @@ fn index_of(context: u64) -> Result<usize, Status> {
     decode(Kind::Context, context).map(|(_, index)| index as usize)
 }
 
-impl Contexts {
-    pub(crate) fn new() -> Contexts {
+impl Default for Contexts {
+    fn default() -> Contexts {
         Contexts {
             list: RwLock::new(vec![Context::default()]),
             limits: RwLock::new(ContextLimits::default()),
             storage: Storage::new(),
         }
     }
+}
 
+impl Contexts {
     /// That a handle names a context that has not been destroyed.
     pub(crate) fn check(&self, context: u64) -> Answer {
         let index = index_of(context)?;

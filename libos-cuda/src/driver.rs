@@ -1,8 +1,11 @@
 //! The process's one session, and what needs none.
+//!
+//! A process that begins guarded, and has nothing yet when machine code comes, goes on in an isolated session
+//! ([`move_for`]): what it has by then is contexts, libraries that are not loaded and linkers, which are this library's alone.
 
 use std::ffi::{c_char, c_void};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
@@ -11,7 +14,8 @@ use crate::array::Array;
 use crate::check;
 use crate::context::Contexts;
 use crate::device::{
-    AcceptedGates, Device, Domain, ErrorCode, Heap, Options, Session, Stray, SturdyToken, default_socket,
+    AcceptedGates, Device, Domain, ErrorCode, Heap, Options, Session, Stray, SturdyToken, Terms,
+    default_socket,
 };
 use crate::event::{Event, Pages, Timers};
 use crate::faults;
@@ -20,6 +24,7 @@ use crate::graph::Graphs;
 use crate::handle::Kind;
 use crate::library::Library;
 use crate::linker::Linker;
+use crate::machine;
 use crate::memory::Memory;
 use crate::module::Module;
 use crate::order::Streams;
@@ -29,7 +34,7 @@ use crate::registry::{Permanent, Table};
 use crate::remote_calls;
 use crate::report;
 use crate::status::{Answer, Status, describe};
-use crate::terms;
+use crate::terms::{self, Told};
 use crate::texture::Objects;
 use crate::vmm::Vmm;
 
@@ -50,11 +55,14 @@ pub(crate) struct Driver {
     pub(crate) stray: Stray,
     /// What keeps the session apart from others.
     pub(crate) domain: Domain,
+    terms: Terms,
     /// Its kernels may call them as long as it has them.
     _gates: Vec<AcceptedGates>,
     pub(crate) session: Session,
     pub(crate) limits: Limits,
-    pub(crate) contexts: Contexts,
+    /// Whether nobody has said what that is.
+    is_auto: bool,
+    pub(crate) contexts: Arc<Contexts>,
     pub(crate) streams: Streams,
     pub(crate) events: Table<Event>,
     pub(crate) timers: Timers,
@@ -64,8 +72,8 @@ pub(crate) struct Driver {
     pub(crate) textures: Objects,
     pub(crate) vmm: Vmm,
     pub(crate) pools: Pools,
-    pub(crate) libraries: Table<Library>,
-    pub(crate) linkers: Table<Linker>,
+    pub(crate) libraries: Arc<Table<Library>>,
+    pub(crate) linkers: Arc<Table<Linker>>,
     pub(crate) modules: Table<Module>,
     pub(crate) functions: Permanent<Function>,
     pub(crate) graphs: Graphs,
@@ -74,6 +82,8 @@ pub(crate) struct Driver {
 }
 
 static DRIVER: OnceLock<Driver> = OnceLock::new();
+/// What the process goes on with once it has moved.
+static MOVED: OnceLock<Driver> = OnceLock::new();
 static OPENING: Mutex<()> = Mutex::new(());
 static FORKED: AtomicBool = AtomicBool::new(false);
 
@@ -88,9 +98,24 @@ impl Driver {
         self.domain == Domain::Isolated && self.device().backend != "software"
     }
 
+    /// Opens the process's session.
     fn open() -> Result<Driver, Status> {
+        let Told { terms, is_auto } = terms::told()?;
+        let driver = Driver::with(terms, is_auto, None)?;
+        if driver.stray == Stray::Told {
+            crate::abi::at_exit(check::at_exit);
+        }
+        remote_calls::begin();
+        if crate::profile::runs() {
+            crate::abi::at_exit(crate::profile::at_exit);
+        }
+        Ok(driver)
+    }
+
+    /// Opens a session, with what the process has that needs none.
+    fn with(terms: Terms, is_auto: bool, before: Option<&Driver>) -> Result<Driver, Status> {
         let stray = check::stray();
-        let (socket, name, terms) = (default_socket(), program_name(), terms::told()?);
+        let (socket, name) = (default_socket(), program_name());
         let options = Options { socket, name, terms, stray, ..Options::default() };
         let session = Session::open(&options).map_err(|error| {
             report::once(&format!("no session: {error}"));
@@ -107,23 +132,18 @@ impl Driver {
             );
         });
         let gates = gates(&session)?;
-        if stray == Stray::Told {
-            crate::abi::at_exit(check::at_exit);
-        }
         if terms.domain == Domain::Isolated {
             crate::abi::at_exit(crate::printf::native::at_exit);
-        }
-        remote_calls::begin();
-        if crate::profile::runs() {
-            crate::abi::at_exit(crate::profile::at_exit);
         }
         Ok(Driver {
             stray,
             domain: terms.domain,
+            terms,
+            is_auto,
             _gates: gates,
             limits: Limits::of(session.device()),
             session,
-            contexts: Contexts::new(),
+            contexts: before.map_or_else(Arc::default, |before| before.contexts.clone()),
             streams: Streams::new(),
             events: Table::new(Kind::Event, OBJECTS_MAX),
             timers: Timers::default(),
@@ -133,13 +153,51 @@ impl Driver {
             textures: Objects::default(),
             vmm: Vmm::new(),
             pools: Pools::new()?,
-            libraries: Table::new(Kind::Library, OBJECTS_MAX),
-            linkers: Table::new(Kind::Linker, OBJECTS_MAX),
+            libraries: before.map_or_else(|| table(Kind::Library), |before| before.libraries.clone()),
+            linkers: before.map_or_else(|| table(Kind::Linker), |before| before.linkers.clone()),
             modules: Table::new(Kind::Module, OBJECTS_MAX),
             functions: Permanent::new(),
             graphs: Graphs::new(),
             heap: OnceLock::new(),
         })
+    }
+
+    /// Whether it has nothing that is its session's.
+    fn has_nothing(&self) -> bool {
+        // What is loaded ahead is loaded again.
+        self.libraries.all().iter().all(|library| library.forget_ahead())
+            && self.streams.are_untouched()
+            && self.memory.is_empty()
+            && self.vmm.is_empty()
+            && self.pools.are_untouched()
+            && self.events.is_empty()
+            && self.arrays.is_empty()
+            && self.modules.is_empty()
+            && self.graphs.is_empty()
+            && self.textures.is_empty()
+    }
+}
+
+fn table<T>(kind: Kind) -> Arc<Table<T>> {
+    Arc::new(Table::new(kind, OBJECTS_MAX))
+}
+
+/// Where an image is machine code that a guarded session does not take, goes on in an isolated one: if the process has nothing
+/// yet, and nobody has said which session it is to have. Where none is to be had it stays where it is.
+pub(crate) fn move_for(call: &str, content: &[u8]) {
+    let stays = |driver: &&Driver| driver.is_auto && driver.domain == Domain::Guarded;
+    if opened().filter(stays).is_none() || !machine::is_alone(content) {
+        return;
+    }
+    let _opening = OPENING.lock();
+    let Some(first) = opened().filter(stays).filter(|driver| driver.has_nothing()) else { return };
+    report::once(&format!(
+        "an isolated session from here on: the image of {call} is machine code without PTX"
+    ));
+    let terms = Terms { domain: Domain::Isolated, ..first.terms };
+    if let Ok(driver) = Driver::with(terms, false, Some(first)) {
+        MOVED.get_or_init(|| driver);
+        first.session.end();
     }
 }
 
@@ -186,6 +244,11 @@ extern "C" fn forked() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
+#[inline]
+fn the() -> Option<&'static Driver> {
+    MOVED.get().or_else(|| DRIVER.get())
+}
+
 /// The driver, for a call that needs one to be initialized.
 #[inline]
 pub(crate) fn driver() -> Result<&'static Driver, Status> {
@@ -195,12 +258,12 @@ pub(crate) fn driver() -> Result<&'static Driver, Status> {
     if let Some(status) = faults::stopped() {
         return Err(status);
     }
-    DRIVER.get().ok_or(Status::NOT_INITIALIZED)
+    the().ok_or(Status::NOT_INITIALIZED)
 }
 
 /// The driver, if the session was opened: also where it is lost.
 pub(crate) fn opened() -> Option<&'static Driver> {
-    DRIVER.get().filter(|_| !FORKED.load(Ordering::Relaxed))
+    the().filter(|_| !FORKED.load(Ordering::Relaxed))
 }
 
 /// The driver, opening the session if that has not been done.
@@ -208,11 +271,11 @@ pub(crate) fn open() -> Result<&'static Driver, Status> {
     if FORKED.load(Ordering::Relaxed) {
         return Err(Status::NOT_INITIALIZED);
     }
-    if let Some(driver) = DRIVER.get() {
+    if let Some(driver) = the() {
         return Ok(driver);
     }
     let _opening = OPENING.lock();
-    if let Some(driver) = DRIVER.get() {
+    if let Some(driver) = the() {
         return Ok(driver);
     }
     // Before the session's threads are there: a child has none of them.

@@ -82,6 +82,10 @@ impl Graphs {
             objects: Table::new(Kind::UserObject, OBJECTS_MAX),
         }
     }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.graphs.is_empty() && self.execs.is_empty() && self.objects.is_empty()
+    }
 }
 
 /// What a node's handle stands for.

@@ -43,6 +43,11 @@ impl Loaded {
         self.image.is_by_name()
     }
 
+    /// Whether it is loaded in this session.
+    pub(crate) fn is_of(&self, driver: &Driver) -> bool {
+        std::ptr::eq(self.driver, driver)
+    }
+
     /// What it runs on, as in `sm_90`: 90.
     pub(crate) fn architecture(&self) -> u32 {
         self.driver.device().architecture
@@ -242,7 +247,8 @@ pub(crate) fn load_quietly(
     if driver.domain == Domain::Guarded {
         let image = Image::read(content).map_err(|error| (Status::INVALID_IMAGE, error.to_string()))?;
         if let Err(error) = image.check_ptx_for(driver.device().architecture) {
-            return Err((Status::NO_BINARY_FOR_GPU, format!("the image {error}")));
+            let text = format!("the image {error}{}", elsewhere(driver));
+            return Err((Status::NO_BINARY_FOR_GPU, text));
         }
     }
     let image = driver.session.load_image(content).map_err(|error| {

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::abi::{ImagePointer, InSlice, Out, OutMaybe, OutSlice, Text};
 use crate::ahead;
-use crate::driver::{Driver, driver};
+use crate::driver::{Driver, driver, move_for};
 use crate::image::{self, Loaded};
 use crate::module::{Module, OF_A_LIBRARY, count_of, write_functions, write_global};
 use crate::printf;
@@ -35,8 +35,9 @@ impl Library {
         let mut image = self.image.lock();
         let loaded = match &*image {
             State::Loaded(loaded) => return loaded.clone(),
-            State::Ahead(_, loaded) => Ok(loaded.clone()),
-            State::Content(content) => {
+            State::Ahead(_, loaded) if loaded.is_of(driver) => Ok(loaded.clone()),
+            // What was loaded ahead in the session before this one is over with that.
+            State::Content(content) | State::Ahead(content, _) => {
                 let loaded = image::load_quietly(driver, content, handle);
                 // Images that were loaded and not asked for may have taken the room.
                 let again = matches!(&loaded, Err((Status::OUT_OF_MEMORY, _))) && ahead::give_back();
@@ -60,6 +61,15 @@ impl Library {
         }
     }
 
+    /// Gives back what was loaded and not asked for, also where it is just being loaded. Returns whether nothing is loaded then.
+    pub(crate) fn forget_ahead(&self) -> bool {
+        let mut image = self.image.lock();
+        if let State::Ahead(content, _) = &mut *image {
+            *image = State::Content(std::mem::take(content));
+        }
+        !matches!(&*image, State::Loaded(Ok(_)))
+    }
+
     /// Ends the image, also where it is just being loaded.
     fn end(&self) {
         *self.image.lock() = State::Loaded(Err(Status::INVALID_HANDLE));
@@ -74,13 +84,14 @@ impl Library {
     }
 }
 
-fn insert(to: &Out<u64>, content: Vec<u8>) -> Answer {
+fn insert(call: &str, to: &Out<u64>, content: Vec<u8>) -> Answer {
+    move_for(call, &content);
     let driver = driver()?;
     let worth_it = ahead::is_worth_it(driver, &content);
     let library = Arc::new(Library { image: Mutex::new(State::Content(content)), module: Mutex::new(None) });
     let handle = driver.libraries.insert(library.clone())?;
     if worth_it {
-        ahead::load(driver, &library, handle);
+        ahead::load(&library, handle);
     }
     to.set(handle);
     Ok(())
@@ -99,7 +110,7 @@ pub(crate) fn load(
     _count: u32,
 ) -> Answer {
     driver()?;
-    insert(&to, image::read("cuLibraryLoadData", &image)?)
+    insert("cuLibraryLoadData", &to, image::read("cuLibraryLoadData", &image)?)
 }
 
 #[expect(clippy::too_many_arguments, reason = "CUDA's signature")]
@@ -114,7 +125,7 @@ pub(crate) fn load_file(
     _count: u32,
 ) -> Answer {
     driver()?;
-    insert(&to, image::read_file("cuLibraryLoadFromFile", &path.0)?)
+    insert("cuLibraryLoadFromFile", &to, image::read_file("cuLibraryLoadFromFile", &path.0)?)
 }
 
 /// Ends a library. What was launched of it runs to its end before.

@@ -10,6 +10,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use bulkhead_fatbin::{Image, Kind};
+
 /// The section in which compilers keep fat binaries, one after the other.
 const SECTION: &[u8] = b".nv_fatbin";
 /// The same of units that the linker has put together: what it made of them is machine code, and the library OS links their PTX.
@@ -41,6 +43,26 @@ pub(crate) fn found() -> Found {
     let files: BTreeSet<&str> =
         maps.lines().filter_map(|line| line.split_once(" /").map(|(_, path)| path)).collect();
     judge(files.into_iter().map(|path| PathBuf::from(format!("/{path}"))))
+}
+
+/// Whether an image is machine code that can be launched, without PTX.
+pub(crate) fn is_alone(content: &[u8]) -> bool {
+    let Ok(image) = Image::read(content) else { return false };
+    match &image {
+        Image::Cubin { .. } => true,
+        Image::Containers(entries) => {
+            !entries.iter().any(|entry| entry.kind == Kind::Ptx) && can_launch(&image)
+        }
+        _ => false,
+    }
+}
+
+/// Whether the entries of a container have anything that could be launched.
+fn can_launch(image: &Image<'_>) -> bool {
+    image.entries().iter().any(|entry| {
+        // The code of each kernel is a section of its own.
+        entry.content().map_or(true, |code| code.windows(6).any(|bytes| bytes == b".text."))
+    })
 }
 
 fn judge(files: impl Iterator<Item = PathBuf>) -> Found {
@@ -178,11 +200,7 @@ fn has_kernels(file: &File, first: u64, end: u64) -> bool {
     if bytes > STUB_BYTES_MAX || file.read_exact_at(&mut container, at).is_err() {
         return true;
     }
-    let Ok(image) = bulkhead_fatbin::Image::read(&container) else { return true };
-    image.entries().iter().any(|entry| {
-        // The code of each kernel is a section of its own.
-        entry.content().map_or(true, |code| code.windows(6).any(|bytes| bytes == b".text."))
-    })
+    Image::read(&container).map_or(true, |image| can_launch(&image))
 }
 
 /// Whether the entries there have PTX, and machine code.
@@ -225,6 +243,18 @@ mod tests {
         container.extend((content.len() as u64).to_le_bytes());
         container.extend(content);
         container
+    }
+
+    #[test]
+    fn an_image_of_machine_code_is_told_from_others() {
+        let code = entry(MACHINE_CODE, 100);
+        assert!(is_alone(&container(std::slice::from_ref(&code))));
+        assert!(!is_alone(&container(&[code, entry(PTX, 100)])));
+        assert!(!is_alone(&container(&[entry(MACHINE_CODE, 8)])), "it has nothing to launch");
+        let mut cubin = vec![0; 64];
+        cubin[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        assert!(is_alone(&cubin));
+        assert!(!is_alone(b".version 9.0\n") && !is_alone(b"nothing"));
     }
 
     /// An ELF file with nothing but a section of fat binaries of that name.

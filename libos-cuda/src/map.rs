@@ -22,6 +22,10 @@ impl<T> Map<T> {
     }
 
     /// Adds a range; gives the value back where it is empty, wraps around or overlaps another.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(crate) fn insert(&mut self, start: u64, bytes: u64, value: T) -> Result<(), T> {
         if bytes == 0 || start.checked_add(bytes - 1).is_none() || self.overlaps(start, bytes) {
             return Err(value);

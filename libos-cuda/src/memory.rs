@@ -95,6 +95,10 @@ impl Memory {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.map.read().is_empty()
+    }
+
     pub(crate) fn insert(&self, start: u64, bytes: u64, what: What, context: u64) -> Answer {
         self.insert_pooled(start, bytes, what, context, None)
     }

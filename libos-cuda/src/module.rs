@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::abi::{ImagePointer, InSlice, Out, OutMaybe, OutSlice, Room, Text};
 use crate::ahead;
 use crate::context::driver_and_current;
-use crate::driver::driver;
+use crate::driver::{driver, move_for};
 use crate::image::{self, Loaded};
 use crate::printf;
 use crate::report;
@@ -39,6 +39,7 @@ pub(crate) fn loading_mode(to: Out<u32>) -> Answer {
 
 fn load_content(call: &str, to: &Out<u64>, content: &[u8]) -> Result<(), (Status, String)> {
     let with_text = |status: Status| (status, format!("{status:?}"));
+    move_for(call, content);
     let (driver, context) = driver_and_current().map_err(with_text)?;
     let loaded = image::load(call, driver, content, 0)?;
     let module = Module { context, loaded: loaded.clone() };

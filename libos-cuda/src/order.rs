@@ -128,6 +128,12 @@ impl Streams {
         }
     }
 
+    /// Whether there was never a stream but the legacy one, and no work in that.
+    pub(crate) fn are_untouched(&self) -> bool {
+        let has_others = self.slots.iter().skip(1).any(|slot| slot.word.load(Ordering::Relaxed) != 0);
+        !has_others && self.legacy.load(Ordering::Relaxed) == 0 && self.ahead.lock().is_empty()
+    }
+
     fn slot(&self, target: Target) -> Result<&Slot, Status> {
         self.slots.get(target.stream.index() as usize).ok_or(Status::INVALID_HANDLE)
     }

@@ -170,6 +170,11 @@ impl Pools {
         Ok(Pools { table, current: Mutex::new(default.clone()), default })
     }
 
+    /// Whether there is none but the default one.
+    pub(crate) fn are_untouched(&self) -> bool {
+        self.table.all().len() == 1
+    }
+
     fn insert(&self, pool: Arc<Pool>) -> Result<u64, Status> {
         let handle = self.table.insert(pool.clone())?;
         pool.handle.store(handle, Ordering::Relaxed);

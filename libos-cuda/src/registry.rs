@@ -90,6 +90,15 @@ impl<T> Table<T> {
         }
     }
 
+    /// All objects.
+    pub(crate) fn all(&self) -> Vec<Arc<T>> {
+        self.slots.read().iter().filter_map(|(_, value)| value.clone()).collect()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.read().iter().all(|(_, value)| value.is_none())
+    }
+
     /// Takes the object of a handle out.
     pub(crate) fn remove(&self, handle: u64) -> Result<Arc<T>, Status> {
         let (generation, index) = decode(self.kind, handle)?;

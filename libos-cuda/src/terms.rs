@@ -11,12 +11,20 @@ use crate::status::Status;
 const VARIABLE: &str = "BULKHEAD_LIMITS";
 /// `auto`, `guarded` or `isolated`.
 const DOMAIN: &str = "BULKHEAD_DOMAIN";
+const AUTO: &str = "auto";
+
+/// What a session is opened with.
+pub(crate) struct Told {
+    pub(crate) terms: Terms,
+    /// Whether the domain was left to this library: machine code that comes later may change it.
+    pub(crate) is_auto: bool,
+}
 
 /// What the environment says.
 ///
 /// # Errors
 /// Where that is no such list: a program that was to have less does not get more.
-pub(crate) fn told() -> Result<Terms, Status> {
+pub(crate) fn told() -> Result<Told, Status> {
     let text = std::env::var_os(VARIABLE).unwrap_or_default();
     let limits = text.to_str().and_then(limits_told).ok_or_else(|| {
         report::once(&format!("{VARIABLE}: {text:?} is no list of COLUMN=AMOUNT"));
@@ -24,7 +32,9 @@ pub(crate) fn told() -> Result<Terms, Status> {
     })?;
     // As long as the process, which has one session.
     let kept = limits.into_iter().map(|(column, most)| (&*String::leak(column.to_owned()), most));
-    Ok(Terms { limits: Vec::leak(kept.collect()), domain: domain()?, ..Terms::default() })
+    let terms = Terms { limits: Vec::leak(kept.collect()), domain: domain()?, ..Terms::default() };
+    let is_auto = std::env::var_os(DOMAIN).is_some_and(|told| told == AUTO);
+    Ok(Told { terms, is_auto })
 }
 
 fn domain() -> Result<Domain, Status> {
@@ -32,7 +42,7 @@ fn domain() -> Result<Domain, Status> {
     match told.to_str() {
         Some("" | "guarded") => Ok(Domain::Guarded),
         Some("isolated") => Ok(Domain::Isolated),
-        Some("auto") => Ok(match machine::found() {
+        Some(AUTO) => Ok(match machine::found() {
             Found::MachineCode(library) => {
                 let library = library.display();
                 report::once(&format!("an isolated session: {library} has machine code without PTX"));

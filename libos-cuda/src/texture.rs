@@ -44,6 +44,12 @@ const FROM_0_TO_1: u32 = 1 << 9;
 #[derive(Default)]
 pub(crate) struct Objects(Mutex<State>);
 
+impl Objects {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().live.is_empty()
+    }
+}
+
 #[derive(Default)]
 struct State {
     /// By their handles; a surface has no description of how it is read.

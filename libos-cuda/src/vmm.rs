@@ -87,6 +87,11 @@ impl Vmm {
         let physical = Table::new(crate::handle::Kind::Physical, HANDLES_MAX);
         Vmm { state: Mutex::default(), physical }
     }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        let state = self.state.lock();
+        state.mapped.is_empty() && state.addresses.is_empty() && self.physical.is_empty()
+    }
 }
 
 impl State {

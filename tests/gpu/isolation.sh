@@ -39,6 +39,10 @@ same() { # FILE FILE
     cmp -s <(head -n 9 "$1") <(head -n 9 "$2") && cmp -s <(tail -n 1 "$1") <(tail -n 1 "$2") && cmp -s <(sort "$1") <(sort "$2")
 }
 serve
+"$nvcc" -cudart shared -gencode arch=compute_90,code=compute_90 -o "$work/code_later" "$here/../programs/code_later.cu" || exit 1
+"$nvcc" -cubin -arch=sm_90 -o "$work/code_later.cubin" "$here/../programs/code_later.cu" || exit 1
+timeout 100 "$bulkhead" run -- "$work/code_later" "$work/code_later.cubin" > "$work/ours" 2> "$work/err"
+check "a program goes on isolated when machine code comes" $? "$(cat "$work/ours"), $(grep -c 'from here on' "$work/err") line"
 "$work/prints" > "$work/native"
 isolated "$work/prints" > "$work/ours" 2> "$work/err"
 same "$work/native" "$work/ours"

@@ -69,6 +69,29 @@ fn on_software(options: &[&str], name: &str) -> Done {
     run(&mut command, PATIENCE)
 }
 
+/// On the software GPU machine code itself runs nowhere: what is seen is that the program goes on.
+#[test]
+fn a_program_that_has_nothing_yet_moves_to_an_isolated_session_when_machine_code_comes() {
+    let kernel = Kernel::telling(&[]);
+    let done = run(&mut on(&kernel, "code_later"), PATIENCE);
+    passed("code_later", &done);
+    // The second time it has memory.
+    assert_eq!(done.stderr.matches("an isolated session from here on").count(), 1, "{}", done.told());
+    kernel.without(&["code_later"]);
+    let over = |session: u32| {
+        let log = kernel.log();
+        log.find(&format!("session over session={session} ")).unwrap_or_else(|| panic!("{session}: {log}"))
+    };
+    assert!(over(1) < over(2), "the guarded one ends when the process goes on in the other");
+    let opened = kernel.log().matches("session opened").count();
+    assert_eq!(opened, 2);
+
+    let mut stays = on(&kernel, "code_later");
+    let done = run(stays.env("BULKHEAD_DOMAIN", "guarded"), PATIENCE);
+    passed("code_later", &done);
+    assert!(!done.told().contains("an isolated session"), "{}", done.told());
+}
+
 #[test]
 fn the_order_of_warps_is_drawn_from_a_seed_and_is_the_same_for_the_same_seed() {
     let mut ends = BTreeSet::new();

@@ -758,6 +758,8 @@ impl Session {
 
     pub(crate) fn tell_who_waits_for_room(&self, _: fn()) {}
 
+    pub(crate) fn end(&self) {}
+
     pub(crate) fn aside(&self, usual: Stream) -> Stream {
         usual
     }

@@ -54,6 +54,10 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
+    pub(super) fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
     fn chunk(&self, address: u64) -> Option<&Chunk> {
         self.chunks.range(..=address).next_back().map(|(_, chunk)| chunk)
     }

@@ -1,0 +1,71 @@
+// Machine code that comes after the device was first used: a file, or what is no more than the beginning of one and is refused.
+#include "program.h"
+
+#include <cuda.h>
+
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <vector>
+
+extern "C" __global__ void add_one(unsigned *words, unsigned count) {
+    unsigned at = blockIdx.x * blockDim.x + threadIdx.x;
+    if (at < count) words[at] += 1;
+}
+
+template <class F> static F driver(const char *name) {
+    void *found = nullptr;
+    cudaDriverEntryPointQueryResult result;
+    CHECK(cudaGetDriverEntryPointByVersion(name, &found, 13000, cudaEnableDefault, &result));
+    if (!found) Program::fail("the driver has no %s", name);
+    return reinterpret_cast<F>(found);
+}
+
+#define DRIVER(name) auto name##_ = driver<decltype(&name)>(#name)
+
+static const unsigned COUNT = 1000;
+
+static void check(const unsigned *words, unsigned wanted) {
+    std::vector<unsigned> got(COUNT);
+    CHECK(cudaMemcpy(got.data(), words, COUNT * sizeof *words, cudaMemcpyDeviceToHost));
+    for (unsigned value : got)
+        if (value != wanted) Program::fail("%u in place of %u", value, wanted);
+}
+
+int main(int argc, char **argv) {
+    Program program("code_later", argc, argv);
+    const char *path = argc > 1 && std::strcmp(argv[1], "large") != 0 ? argv[1] : nullptr;
+    CHECK(cudaFree(nullptr));
+    unsigned char head[64] = {0x7f, 'E', 'L', 'F', 2, 1, 1};
+    head[18] = 190;
+    std::vector<char> image(head, head + sizeof head);
+    if (path) {
+        std::ifstream file(path, std::ios::binary);
+        image.assign(std::istreambuf_iterator<char>(file), {});
+    }
+    DRIVER(cuModuleLoadData);
+    DRIVER(cuModuleGetFunction);
+    DRIVER(cuLaunchKernel);
+    CUmodule module;
+    CUresult loaded = cuModuleLoadData_(&module, image.data());
+    if ((loaded == CUDA_SUCCESS) != (path != nullptr)) Program::fail("cuModuleLoadData gives %d", static_cast<int>(loaded));
+    unsigned *words, count = COUNT;
+    CHECK(cudaMalloc(&words, COUNT * sizeof *words));
+    CHECK(cudaMemset(words, 0, COUNT * sizeof *words));
+    add_one<<<4, 256>>>(words, COUNT);
+    CHECK_KERNEL();
+    check(words, 1);
+    if (path) {
+        CUfunction function;
+        if (cuModuleGetFunction_(&function, module, "add_one") != CUDA_SUCCESS) Program::fail("there is no add_one");
+        void *parameters[] = {&words, &count};
+        if (cuLaunchKernel_(function, 4, 1, 1, 256, 1, 1, 0, nullptr, parameters, nullptr) != CUDA_SUCCESS)
+            Program::fail("it is not launched");
+        CHECK_KERNEL();
+        check(words, 2);
+    }
+    // Here memory is there: what comes now stays where it is.
+    if (cuModuleLoadData_(&module, head) == CUDA_SUCCESS) Program::fail("the beginning of a file is loaded");
+    CHECK(cudaFree(words));
+    return Program::pass("%s", path ? "machine code and PTX" : "PTX");
+}
