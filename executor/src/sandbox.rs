@@ -136,7 +136,6 @@ const CALLS: &[i64] = &[
     libc::SYS_dup3,
     libc::SYS_ftruncate,
     libc::SYS_fallocate,
-    libc::SYS_memfd_create,
     libc::SYS_eventfd2,
     libc::SYS_pipe2,
     libc::SYS_ppoll,
@@ -152,7 +151,6 @@ const CALLS: &[i64] = &[
     libc::SYS_getsockname,
     libc::SYS_shutdown,
     // Memory: the software GPU makes code, and so does the driver.
-    libc::SYS_mmap,
     libc::SYS_mprotect,
     libc::SYS_munmap,
     libc::SYS_mremap,
@@ -277,6 +275,11 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     let apart = apart.iter().fold(0, |flags, flag| flags | u64::from(flag.unsigned_abs()));
     let is_thread = word(0, SeccompCmpOp::MaskedEq(thread | apart), thread)?;
     rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![is_thread])?]);
+    // Huge pages are no part of what bounds its memory.
+    let is_usual = word(1, SeccompCmpOp::MaskedEq(u64::from(libc::MFD_HUGETLB)), 0)?;
+    rules.insert(libc::SYS_memfd_create, vec![SeccompRule::new(vec![is_usual])?]);
+    let huge = u64::from(libc::MAP_HUGETLB.unsigned_abs());
+    rules.insert(libc::SYS_mmap, vec![SeccompRule::new(vec![word(3, SeccompCmpOp::MaskedEq(huge), 0)?])?]);
     // Limits are asked for and not set.
     let asks = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0)?;
     rules.insert(libc::SYS_prlimit64, vec![SeccompRule::new(vec![is(0, 0)?, asks])?]);

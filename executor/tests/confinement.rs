@@ -12,7 +12,7 @@ use std::{
     process::{Command, Output},
 };
 
-use bulkhead_executor::compiler::confinement;
+use bulkhead_executor::{compiler::confinement, sandbox};
 use rustix::process::{Resource, Rlimit};
 
 /// Names the act to a process that is this binary again.
@@ -120,6 +120,20 @@ fn perform(act: &str) {
         }
         return;
     }
+    if act == "huge pages" {
+        sandbox::take_calls().unwrap();
+        let (name, pages) = (c"x".as_ptr() as i64, i64::from(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS));
+        let mapped =
+            |flags: i64| call(libc::SYS_mmap, [0, 2 << 20, i64::from(libc::PROT_READ), pages | flags]);
+        let made = |flags: u32| call(libc::SYS_memfd_create, [name, i64::from(flags), 0, 0]);
+        let is_refused = |answer: i64| {
+            answer == -1 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS)
+        };
+        assert!(made(libc::MFD_CLOEXEC) >= 0 && mapped(0) > 0);
+        assert!(is_refused(made(libc::MFD_HUGETLB)));
+        assert!(is_refused(mapped(i64::from(libc::MAP_HUGETLB))));
+        return;
+    }
     let most = Rlimit { current: Some(1 << 30), maximum: Some(1 << 30) };
     rustix::process::setrlimit(Resource::As, most).unwrap();
     let refused = refused(act);
@@ -173,6 +187,11 @@ fn a_confined_process_reads_computes_and_writes() {
     assert!(done.status.success(), "{}", told(&done));
 }
 
+fn an_executor_of_one_session_takes_no_huge_pages() {
+    let done = act("huge pages");
+    assert!(done.status.success(), "{}", told(&done));
+}
+
 fn a_confined_process_ends_as_others_do() {
     let done = act("panic");
     assert_eq!(done.status.code(), Some(101), "{}", told(&done));
@@ -184,7 +203,7 @@ fn a_confined_process_ends_as_others_do() {
 }
 
 /// The tests by name.
-const TESTS: [(&str, fn()); 4] = [
+const TESTS: [(&str, fn()); 5] = [
     (
         "a_confined_process_reaches_no_file_no_socket_and_no_process",
         a_confined_process_reaches_no_file_no_socket_and_no_process,
@@ -194,6 +213,7 @@ const TESTS: [(&str, fn()); 4] = [
         files_are_refused_even_to_whoever_is_let_call_the_system,
     ),
     ("a_confined_process_reads_computes_and_writes", a_confined_process_reads_computes_and_writes),
+    ("an_executor_of_one_session_takes_no_huge_pages", an_executor_of_one_session_takes_no_huge_pages),
     ("a_confined_process_ends_as_others_do", a_confined_process_ends_as_others_do),
 ];
 

@@ -16,6 +16,7 @@ use crate::{
     executor::Answer,
     held::{Facet, Held, Served, capability},
     modules::Owned,
+    principals::Counted,
     refusal::internal,
     session::Session,
     task::detached,
@@ -67,6 +68,7 @@ impl Module {
         let owned = owned(&thing)?;
         // What it ends with is mapped by the host half itself.
         check(offset, bytes, owned.known.protected.bytes - owned.known.protected.host_bytes)?;
+        let _waits = self.0.held.session.party.take(Counted::Waits, 1)?;
         let _turn = owned.busy.lock().await;
         // It may have been taken back meanwhile, and then it is on its way out.
         self.0.held.look()?;

@@ -224,7 +224,9 @@ impl<'a, 'b> Eviction<'a, 'b> {
                     Err(error) if error.code == ErrorCode::DeviceLost => waits = Some(Until::Rests),
                     Err(error) if error.code == ErrorCode::OutOfMemory && self.busy.insert(victim) => {}
                     Err(error) => {
-                        tracing::info!(session = victim, %error, "a session is not swapped out");
+                        if let Some(unsaid) = candidate.session.party.line() {
+                            tracing::info!(session = victim, %error, unsaid, "a session is not swapped out");
+                        }
                         self.stuck.insert(victim);
                     }
                 }

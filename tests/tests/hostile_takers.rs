@@ -352,3 +352,32 @@ fn those_who_were_given_things_let_go_of_no_more_than_may_wait_however_often_the
     running.end();
     until("they may again", || share.token(Uses::One).and_then(|token| taker.restore(token)).is_ok());
 }
+
+/// What a taker derives in its own session is its own, however much of it ends at once.
+#[test]
+fn what_takers_derive_for_themselves_takes_nobody_elses_place() {
+    let kernel = Kernel::quiet(&[]);
+    let giver = Tenant::new(&kernel, "giver");
+    let takers = ["first", "second"].map(|name| kernel.open(name));
+    let honest = kernel.open("honest");
+    let [taken, other, word] = [1, 2, 0].map(|value| giver.arena(PAGE_BYTES, value));
+    let [taken, other] = [&taken, &other].map(|arena| arena.share(0, PAGE_BYTES, Access::ReadWrite).unwrap());
+    let [taken, other] = [&taken, &other].map(|share| share.token(Uses::UntilRevoked).unwrap());
+    let mut kept = Vec::new();
+    let restored: Vec<_> = takers
+        .iter()
+        .zip([16_000, 500])
+        .map(|(taker, count)| {
+            let Received::Share(restored) = taker.restore(taken).unwrap() else { panic!("no share") };
+            let mine = taker.accept(&restored).unwrap();
+            kept.extend((0..count).map(|_| mine.derive(0, PAGE_BYTES, Access::ReadWrite).unwrap()));
+            kept.push(mine);
+            restored
+        })
+        .collect();
+    let running = giver.runs(word.address());
+    let ended: Vec<_> = restored.into_iter().map(|share| share.close().unwrap()).collect();
+    drop(honest.restore(other).unwrap());
+    running.end();
+    drop((kept, ended));
+}

@@ -59,6 +59,11 @@ impl Hurry {
             Self::NobodyFor(_) => false,
         }
     }
+
+    /// Whether this is whose capability it was, where its holder elsewhere lets go of it.
+    fn is_of_giver(self, owner: Owner) -> bool {
+        matches!(self, Self::NobodyFor(giver) | Self::AllButGiver(giver) if giver == owner)
+    }
 }
 
 /// What was marked.
@@ -66,6 +71,8 @@ pub(crate) struct Marked {
     pub(crate) id: RevocationId,
     /// How many capabilities ended.
     pub(crate) count: u32,
+    /// How many of them were its giver's, where their holder let go of them: the holder's budget counts these alone.
+    pub(crate) of_giver: u32,
     /// What else is on its way back: it was derived of the same capability, ended before, and work may still reach it.
     pub(crate) lingering: Lingering,
 }
@@ -330,7 +337,7 @@ impl Books {
             batch.add(id, run);
             session.has_ended(run);
             // What is its giver's is counted by the holder's budget, so that nobody uses up what the giver may have on the way.
-            if !matches!(hurry, Hurry::NobodyFor(giver) | Hurry::AllButGiver(giver) if giver == owner) {
+            if !hurry.is_of_giver(owner) {
                 session.counts(batch.counts(run.len()));
             }
             if hurry.is_for(owner) {
@@ -355,7 +362,9 @@ impl Books {
                     .remedy("ask its owner for another"),
             );
         }
-        Marked { id, count: u32::try_from(ended.len()).unwrap_or(u32::MAX), lingering }
+        let of_giver = ended.iter().filter(|one| hurry.is_of_giver(one.owner)).count();
+        let of_giver = u32::try_from(of_giver).unwrap_or(u32::MAX);
+        Marked { id, count: u32::try_from(ended.len()).unwrap_or(u32::MAX), of_giver, lingering }
     }
 
     /// Notes for whoever revokes what these were derived from that work of their session may still reach their object; they

@@ -1,7 +1,7 @@
 //! How many requests an executor may have to answer.
 //!
-//! A session has no more of them under way than are left to the others: one that fills what it can has half of all, two
-//! have a third each. Whoever comes later is served as long as somebody can be.
+//! A session has no more of them under way than are left to the others: one that fills what it can has half of all, a second
+//! one half of the rest, and so on. One session keeps nobody from being served; seventeen that fill what they can do.
 
 use std::{cell::RefCell, collections::HashMap, rc::Rc};
 

@@ -15,6 +15,7 @@ use crate::{
     executor::{Answer, EntryInfo, Written, length},
     held::Held,
     image::Image,
+    principals::Counted,
     refusal::internal,
 };
 
@@ -135,6 +136,8 @@ impl Session {
     /// Also once the session is over.
     pub(crate) async fn output(self: Rc<Self>) -> Written {
         let Some(output) = self.device.output() else { return Written::default() };
+        // Whoever asks again and again beside an executor that does not answer has so many wait.
+        let Ok(_waits) = self.party.take(Counted::Waits, 1) else { return Written::default() };
         let _turn = self.outputs.lock().await;
         if self.live().is_ok() && self.runs_machine_code() {
             let asked = self.ask(Vec::new(), |request| {

@@ -154,9 +154,9 @@ impl Session {
         let patience = self.limits.seconds(limits::DRAIN_SECONDS);
         let marked = self.books().revoke((self.owner, hurry), handle, extent, patience)?;
         if let (Some(budget), Some(batch)) =
-            (budget.filter(|_| marked.count > 0), self.dying.borrow().as_ref())
+            (budget.filter(|_| marked.of_giver > 0), self.dying.borrow().as_ref())
         {
-            batch.keep(budget.let_go(&self.others_on_their_way, marked.count));
+            batch.keep(budget.let_go(&self.others_on_their_way, marked.of_giver));
         }
         Ok(marked)
     }
