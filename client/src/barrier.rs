@@ -6,6 +6,7 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -13,7 +14,10 @@ use bulkhead_ring::{Opener, Record};
 use bulkhead_schema::{Error, limits};
 use parking_lot::Mutex;
 
-use crate::{Session, Stream};
+use crate::{
+    Session, Stream,
+    session::{FULL_NAP, SPIN},
+};
 
 /// A closed barrier: what was submitted to its stream later waits. Dropping it opens it.
 #[must_use = "it is open as soon as it is dropped"]
@@ -103,6 +107,19 @@ impl Barriers {
 }
 
 impl Session {
+    /// Waits a moment for room in the ring, which was full at `start`.
+    ///
+    /// # Errors
+    /// Where the session is over.
+    pub(crate) fn nap_for_room(&self, start: Instant) -> Result<(), Error> {
+        thread::sleep(FULL_NAP);
+        if start.elapsed() > SPIN {
+            self.status()?;
+            self.barriers().wait_for_room(start);
+        }
+        Ok(())
+    }
+
     /// A stream for short work of the session's own, which never has a barrier: such work must not wait for the host. `usual`
     /// where the session may have no more streams.
     #[must_use]

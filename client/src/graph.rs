@@ -1,5 +1,7 @@
 //! Graphs of isolated sessions: work that is written down once, and launched by one record.
 
+use std::time::Instant;
+
 use bulkhead_ring::{
     AFTER_MAX, Blocks, LaunchShape, NodePlace, NodeWork, Record,
     layout::{GRAPH_NODES, GRAPHS},
@@ -101,8 +103,10 @@ impl Session {
         Ok(Graph { session: self.clone(), taken: Taken { number, nodes: 0, bytes: 0 }, last: Vec::new() })
     }
 
-    /// Destroys graphs that were given up and whose launches have passed.
-    fn retire_graphs(&self) {
+    /// Destroys graphs that were given up and whose launches have passed. Returns whether one of them is left because the ring
+    /// has no room.
+    fn retire_graphs(&self) -> bool {
+        let mut is_full = false;
         let mut submit = self.inner.submit.lock();
         let Submit { producer, graphs, .. } = &mut *submit;
         let Numbers { numbers, retiring, nodes, bytes } = graphs;
@@ -110,6 +114,7 @@ impl Session {
             let destroy = Record::DestroyGraph { stream: 0, graph: taken.number };
             let have_passed = last.iter().all(|fence| self.inner.page.mark(fence.stream.0) >= fence.position);
             let retired = have_passed && producer.push(&destroy).is_ok();
+            is_full |= have_passed && !retired;
             if retired {
                 numbers.free(taken.number);
                 *nodes -= taken.nodes as usize;
@@ -117,6 +122,18 @@ impl Session {
             }
             !retired
         });
+        is_full
+    }
+
+    /// Takes one node with so many bytes of what the session may have, if there is that much.
+    fn has_taken(&self, more: usize) -> bool {
+        let mut submit = self.inner.submit.lock();
+        let Numbers { nodes, bytes, .. } = &mut submit.graphs;
+        let is_there = *nodes < limits::GRAPHS_NODES_MAX && *bytes + more <= limits::GRAPHS_BYTES_MAX / 2;
+        if is_there {
+            (*nodes, *bytes) = (*nodes + 1, *bytes + more);
+        }
+        is_there
     }
 
     fn push_node(&self, stream: u32, place: NodePlace, work: &GraphWork<'_>) -> Result<Fence, Error> {
@@ -189,15 +206,19 @@ impl Graph {
     fn take(&mut self, after: Option<&[u32]>, work: &GraphWork<'_>) -> Result<(), Error> {
         let parameters = if let GraphWork::Launch { bytes, .. } = work { *bytes } else { 0 };
         let more = parameters + after.map_or(0, size_of_val);
-        let mut submit = self.session.inner.submit.lock();
-        let Numbers { nodes, bytes, .. } = &mut submit.graphs;
-        if *nodes >= limits::GRAPHS_NODES_MAX || *bytes + more > limits::GRAPHS_BYTES_MAX / 2 {
-            return Err(Error::new(
-                ErrorCode::LimitReached,
-                "the session's graphs have as many nodes as they may",
-            ));
+        if !self.session.has_taken(more) {
+            // What was given up makes room, as soon as the ring has some for the news.
+            let start = Instant::now();
+            while self.session.retire_graphs() {
+                self.session.nap_for_room(start)?;
+            }
+            if !self.session.has_taken(more) {
+                return Err(Error::new(
+                    ErrorCode::LimitReached,
+                    "the session's graphs have as many nodes as they may",
+                ));
+            }
         }
-        (*nodes, *bytes) = (*nodes + 1, *bytes + more);
         self.taken.nodes += 1;
         self.taken.bytes += more;
         Ok(())

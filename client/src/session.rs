@@ -35,7 +35,7 @@ use crate::{
 };
 
 /// How long a waiting thread polls before it starts to nap.
-const SPIN: Duration = Duration::from_micros(200);
+pub(crate) const SPIN: Duration = Duration::from_micros(200);
 /// How long it then lets others run between two looks. A nap is no shorter than the timer's slack, 50 us on Linux, which is too late
 /// for what takes less than this.
 const YIELD: Duration = Duration::from_millis(2);
@@ -44,7 +44,7 @@ const NAP_MAX: Duration = Duration::from_micros(500);
 /// A nap is this part of the time waited so far: late by as much at most.
 const NAP_FRACTION: u32 = 200;
 /// How long a thread that finds the ring full sleeps; a full ring lasts some 50 times as long.
-const FULL_NAP: Duration = Duration::from_micros(50);
+pub(crate) const FULL_NAP: Duration = Duration::from_micros(50);
 /// The reply slot that answers come in.
 const REPLY: u32 = 0;
 /// In place of a stream, for records that are no stream's work.
@@ -727,13 +727,9 @@ impl Session {
     ) -> Result<Fence, Error> {
         let start = Instant::now();
         loop {
-            thread::sleep(FULL_NAP);
+            self.nap_for_room(start)?;
             if let Some(fence) = self.try_push(stream, &mut push) {
                 return Ok(fence);
-            }
-            if start.elapsed() > SPIN {
-                self.status()?;
-                self.barriers().wait_for_room(start);
             }
         }
     }

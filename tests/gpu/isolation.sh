@@ -43,6 +43,8 @@ serve
 "$nvcc" -cubin -arch=sm_90 -o "$work/code_later.cubin" "$here/../programs/code_later.cu" || exit 1
 timeout 100 "$bulkhead" run -- "$work/code_later" "$work/code_later.cubin" > "$work/ours" 2> "$work/err"
 check "a program goes on isolated when machine code comes" $? "$(cat "$work/ours"), $(grep -c 'from here on' "$work/err") line"
+isolated "$work/code_later" > "$work/ours" 2> "$work/err"
+check "an image that is cut off is refused, and no more" $? "$(cat "$work/ours"), $(grep -c 'ended its session' "$work/err") sessions ended"
 "$work/prints" > "$work/native"
 isolated "$work/prints" > "$work/ours" 2> "$work/err"
 same "$work/native" "$work/ours"

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, ffi::CString};
 
 use bulkhead_gpu::{
-    Compiled, DeviceAddress, EntryId, EntryInfo, Error, ImageId, LoadedImage, ParameterLayout,
+    Compiled, DeviceAddress, EntryId, EntryInfo, Error, Gpu, ImageId, LoadedImage, ParameterLayout,
 };
 
 use crate::Cuda;
@@ -83,7 +83,15 @@ impl Cuda {
 
     /// Loads what a tenant gave. Its entries are asked for by name.
     pub(crate) fn load_foreign(&self, code: &[u8]) -> Result<LoadedImage, Error> {
-        let module = self.settle("cuModuleLoadData", self.driver.module_load_foreign(code))?;
+        let loaded = match self.driver.module_load_foreign(code) {
+            // Driver 580 answers unknown to a file that is cut off, and the context is as it was: asked below.
+            Err(Code::UNKNOWN) => {
+                self.check()?;
+                return Err(Error::Image("cuModuleLoadData: the driver cannot read the image".to_owned()));
+            }
+            loaded => loaded,
+        };
+        let module = self.settle("cuModuleLoadData", loaded)?;
         let mut images = self.images.lock();
         let id = images.next;
         images.next += 1;
