@@ -191,12 +191,12 @@ pub(crate) fn move_for(call: &str, content: &[u8]) {
     }
     let _opening = OPENING.lock();
     let Some(first) = opened().filter(stays).filter(|driver| driver.has_nothing()) else { return };
-    report::once(&format!(
-        "an isolated session from here on: the image of {call} is machine code without PTX"
-    ));
     let terms = Terms { domain: Domain::Isolated, ..first.terms };
     if let Ok(driver) = Driver::with(terms, false, Some(first)) {
         MOVED.get_or_init(|| driver);
+        report::once(&format!(
+            "an isolated session from here on: the image of {call} is machine code without PTX"
+        ));
         first.session.end();
     }
 }

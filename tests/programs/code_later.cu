@@ -1,4 +1,5 @@
 // Machine code that comes after the device was first used: a file, or what is no more than the beginning of one and is refused.
+#include "driver.h"
 #include "program.h"
 
 #include <cuda.h>
@@ -12,16 +13,6 @@ extern "C" __global__ void add_one(unsigned *words, unsigned count) {
     unsigned at = blockIdx.x * blockDim.x + threadIdx.x;
     if (at < count) words[at] += 1;
 }
-
-template <class F> static F driver(const char *name) {
-    void *found = nullptr;
-    cudaDriverEntryPointQueryResult result;
-    CHECK(cudaGetDriverEntryPointByVersion(name, &found, 13000, cudaEnableDefault, &result));
-    if (!found) Program::fail("the driver has no %s", name);
-    return reinterpret_cast<F>(found);
-}
-
-#define DRIVER(name) auto name##_ = driver<decltype(&name)>(#name)
 
 static const unsigned COUNT = 1000;
 

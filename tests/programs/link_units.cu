@@ -1,4 +1,5 @@
 // Units of PTX that the program links itself with cuLink*: in memory and from a file, twice, and what cannot be linked.
+#include "driver.h"
 #include "program.h"
 
 #include <cuda.h>
@@ -17,16 +18,6 @@ static const char *maker =
     ".visible .global .u32 bias = 1000;\n"
     ".visible .func (.param .b32 r) twice(.param .b32 x)\n{\n.reg .b32 %r<3>;\nld.param.b32 %r1, [x];\n"
     "add.u32 %r2, %r1, %r1;\nst.param.b32 [r], %r2;\nret;\n}\n";
-
-template <class F> static F driver(const char *name) {
-    void *found = nullptr;
-    cudaDriverEntryPointQueryResult result;
-    CHECK(cudaGetDriverEntryPointByVersion(name, &found, 13000, cudaEnableDefault, &result));
-    if (!found) Program::fail("the driver has no %s", name);
-    return reinterpret_cast<F>(found);
-}
-
-#define DRIVER(name) auto name##_ = driver<decltype(&name)>(#name)
 
 static void good(CUresult result, const char *what) {
     if (result != CUDA_SUCCESS) Program::fail("%s gives %d", what, static_cast<int>(result));

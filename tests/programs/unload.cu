@@ -1,4 +1,5 @@
 // Modules that are unloaded directly behind a launch: the kernel runs to its end.
+#include "driver.h"
 #include "program.h"
 
 #include <cuda.h>
@@ -9,16 +10,6 @@ static const char *text =
     "ld.param.u64 %rd1, [out];\ncvta.to.global.u64 %rd2, %rd1;\nmov.u32 %r1, 0;\n"
     "AGAIN:\nld.volatile.global.u32 %r2, [%rd2];\nadd.u32 %r2, %r2, 1;\nst.volatile.global.u32 [%rd2], %r2;\n"
     "add.u32 %r1, %r1, 1;\nsetp.lt.u32 %p1, %r1, 1000;\n@%p1 bra AGAIN;\nret;\n}\n";
-
-template <class F> static F driver(const char *name) {
-    void *found = nullptr;
-    cudaDriverEntryPointQueryResult result;
-    CHECK(cudaGetDriverEntryPointByVersion(name, &found, 13000, cudaEnableDefault, &result));
-    if (!found) Program::fail("the driver has no %s", name);
-    return reinterpret_cast<F>(found);
-}
-
-#define DRIVER(name) auto name##_ = driver<decltype(&name)>(#name)
 
 static void good(CUresult result, const char *what) {
     if (result != CUDA_SUCCESS) Program::fail("%s gives %d", what, static_cast<int>(result));
