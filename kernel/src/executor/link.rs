@@ -36,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     answer::{self, Answer},
     passed::{Packet, Passed, Receiver},
-    table::{Place, Table},
+    requests::{Place, Requests},
 };
 use crate::{
     packets::{Packets, is_shortage},
@@ -139,7 +139,7 @@ pub(crate) struct Link {
     outgoing: mpsc::UnboundedSender<Outgoing>,
     pending: RefCell<HashMap<u64, Pending>>,
     /// Those of them that are limited.
-    table: Table,
+    requests: Requests,
     next: Cell<u64>,
     /// The last request that was sent, or is being sent, and how many bytes of others wait.
     sent: Cell<u64>,
@@ -178,7 +178,7 @@ impl Link {
             receiver: RefCell::new(Some(Rc::new(receiver))),
             outgoing,
             pending: RefCell::default(),
-            table: Table::new(limits::EXECUTOR_REQUESTS_MAX),
+            requests: Requests::new(limits::EXECUTOR_REQUESTS_MAX),
             next: Cell::new(1),
             sent: Cell::new(0),
             unread_bytes: Cell::new(0),
@@ -341,7 +341,7 @@ impl Link {
         }
         // What undoes something is bounded by what there is, and one tenant's keeps nobody's from being asked.
         if !request.undoes() {
-            pending.place = Some(self.table.take(pending.session)?);
+            pending.place = Some(self.requests.take(pending.session)?);
         }
         let id = self.next.get();
         self.next.set(id + 1);

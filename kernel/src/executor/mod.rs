@@ -11,9 +11,9 @@ mod metering;
 mod output;
 mod passed;
 mod pool;
+mod requests;
 mod spawn;
 mod standby;
-mod table;
 
 use std::{
     cell::{Cell, RefCell},

@@ -74,7 +74,7 @@ fn an_executor_is_not_blamed_for_a_kernel_that_was_held_up() {
 fn what_undoes_something_is_asked_however_much_waits() {
     with_link(busy, async |link| {
         let activity = |of| link.call(Some(of), Vec::new(), |mut request| request.set_activity(()));
-        let mut all: Vec<_> = std::iter::from_fn(|| link.table.take(None).ok()).collect();
+        let mut all: Vec<_> = std::iter::from_fn(|| link.requests.take(None).ok()).collect();
         assert_eq!(all.len(), limits::EXECUTOR_REQUESTS_MAX);
         all.pop();
         let waiting = activity(1);

@@ -15,7 +15,7 @@ struct Taken {
 }
 
 /// The requests under way that are limited.
-pub(super) struct Table {
+pub(super) struct Requests {
     most: usize,
     taken: Rc<RefCell<Taken>>,
 }
@@ -26,7 +26,7 @@ pub(super) struct Place {
     session: Option<u32>,
 }
 
-impl Table {
+impl Requests {
     pub(super) fn new(most: usize) -> Self {
         Self { most, taken: Rc::default() }
     }
@@ -75,13 +75,13 @@ fn refused(message: &str) -> Error {
 mod tests {
     use super::*;
 
-    fn fill(table: &Table, session: u32) -> Vec<Place> {
+    fn fill(table: &Requests, session: u32) -> Vec<Place> {
         std::iter::from_fn(|| table.take(Some(session)).ok()).collect()
     }
 
     #[test]
     fn one_session_that_fills_what_it_can_leaves_others_as_much() {
-        let table = Table::new(90);
+        let table = Requests::new(90);
         let first = fill(&table, 1);
         assert_eq!(first.len(), 45);
         let second = fill(&table, 2);
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn what_is_nobody_s_has_all_and_what_was_answered_leaves_nothing() {
-        let table = Table::new(4);
+        let table = Requests::new(4);
         let all: Vec<_> = std::iter::from_fn(|| table.take(None).ok()).collect();
         assert_eq!(all.len(), 4);
         assert_eq!(table.take(Some(1)).err().map(|error| error.code), Some(ErrorCode::LimitReached));
