@@ -18,8 +18,8 @@ pub(crate) struct Arguments {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Show what the sessions of this name use of everything, and how much they may.
-    #[arg(long, value_name = "NAME")]
+    /// Show what the sessions of this name, or the one of this number, use of everything, and how much they may.
+    #[arg(long, value_name = "NAME|NUMBER")]
     session: Option<String>,
     /// Ask again every so many seconds, until interrupted.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = pause)]
@@ -120,10 +120,10 @@ async fn show(arguments: &Arguments, kernel: &Kernel) -> Result<ExitCode, Failur
     loop {
         let (devices, mut sessions) = kernel.ask().await?;
         if let Some(name) = &arguments.session {
-            sessions.retain(|session| session.name == *name);
+            sessions.retain(|session| session.name == *name || session.id.to_string() == *name);
             if sessions.is_empty() {
                 return Err(Failure::new(format!(
-                    "no session is called {name:?}: `bulkhead status` lists them"
+                    "no session is called {name:?} or has that number: `bulkhead status` lists them"
                 )));
             }
         }

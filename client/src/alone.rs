@@ -19,6 +19,18 @@ impl Session {
         self.inner.remote.hang_up();
     }
 
+    /// Gives back the addresses of this process that are kept for host memory of the session: another session's may be the same.
+    /// What is mapped there stays, and keeps them until it is gone.
+    pub fn give_up_window(&self) {
+        self.inner.host.give_up_window();
+    }
+
+    /// Takes them again, if nothing else lies there by now.
+    pub fn take_back_window(&self) {
+        let (start, bytes) = self.window();
+        self.inner.host.take_window(start, bytes);
+    }
+
     /// Runs `work` while the thread that speaks with the kernel does nothing: it stores nothing in this process's memory
     /// until `work` has returned, which should be soon.
     ///

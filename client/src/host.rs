@@ -54,7 +54,7 @@ struct Piece {
 /// The session's host memory. Lock order: `growing`, `heap`; the session's submit lock is never held with `heap`.
 pub(crate) struct HostMemory {
     /// The device's addresses in this process, where it has them.
-    window: Option<Arc<Window>>,
+    window: Mutex<Option<Arc<Window>>>,
     heap: Mutex<Heap>,
     /// Held by the one thread that asks for more.
     growing: Mutex<()>,
@@ -83,7 +83,17 @@ impl HostMemory {
             activity: 0,
             watched: false,
         };
-        Self { window, heap: Mutex::new(heap), growing: Mutex::default() }
+        Self { window: Mutex::new(window), heap: Mutex::new(heap), growing: Mutex::default() }
+    }
+}
+
+impl HostMemory {
+    pub(crate) fn give_up_window(&self) {
+        *self.window.lock() = None;
+    }
+
+    pub(crate) fn take_window(&self, start: u64, bytes: u64) {
+        *self.window.lock() = Window::reserve(start, bytes);
     }
 }
 
@@ -286,10 +296,10 @@ impl Session {
                 .ok_or_else(|| Error::new(ErrorCode::Internal, "the kernel handed over no memory"))?;
             let length =
                 usize::try_from(bytes).map_err(|_| Error::new(ErrorCode::OutOfMemory, "too large"))?;
-            let window = self.inner.host.window.as_ref().filter(|_| address != 0);
+            let window = self.inner.host.window.lock().clone().filter(|_| address != 0);
             // Else it has two addresses, and whoever asks is told the other.
             let unified =
-                window.and_then(|window| Shared::map_in(window, address, descriptor.as_fd(), length).ok());
+                window.and_then(|window| Shared::map_in(&window, address, descriptor.as_fd(), length).ok());
             unified.map_or_else(|| Shared::map(descriptor.as_fd(), length), Ok).map_err(unmapped)
         });
         match mapped {

@@ -173,7 +173,8 @@ fn confined(
         Error::new(code, error.to_string())
     };
     let text = Image::read(image).map_err(fatbin)?.ptx_for(architecture).map_err(fatbin)?;
-    let module = bulkhead_guard::parse(&text).map_err(|report| refused(&report, None))?;
+    let unread = |report| Error { code: ErrorCode::ImageInvalid, ..refused(&report, None) };
+    let module = bulkhead_guard::parse(&text).map_err(unread)?;
     let (confined, left_out) = bulkhead_guard::confine_each(&module, stray, gates)
         .map_err(|report| refused(&report, Some(&module)))?;
     let left_out = entries_left_out(left_out, &module);

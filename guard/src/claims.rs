@@ -1,8 +1,9 @@
-//! What is claimed of a body's lanes and of the numbers in its registers, and who works it out.
+//! What is claimed of a body's lanes, of the numbers in its registers and of the fuel that is left, and who works it out.
 //!
 //! Nobody believes a claim: the verifier checks each that it uses ([`crate::verify`]), and a wrong one is a refusal. So
 //! nothing here is trusted, however it comes by what it says.
 
+pub(crate) mod fuel;
 pub(crate) mod numbers;
 mod same;
 pub(crate) mod together;
@@ -43,17 +44,24 @@ pub(crate) enum Uniformity {
 pub(crate) struct Body {
     pub(crate) lanes: Lanes,
     pub(crate) numbers: numbers::Numbers,
+    /// None where it is worked out once all that a body spends is known.
+    pub(crate) fuel: Option<fuel::Fuel>,
 }
 
 impl Body {
+    /// Nothing is claimed, and nothing is worked out.
+    pub(crate) fn nothing() -> Self {
+        Self { fuel: Some(fuel::Fuel::default()), ..Self::default() }
+    }
+
     /// What can be said of an entry's body, of which a fast version may be launched only where warps are rows.
     pub(crate) fn of(statements: &[Statement], is_fast: bool) -> Self {
-        Self { lanes: Lanes::of(statements, is_fast), numbers: numbers::Numbers::of(statements) }
+        Self { lanes: Lanes::of(statements, is_fast), numbers: numbers::Numbers::of(statements), fuel: None }
     }
 
     /// Of a gate's body.
     pub(crate) fn of_gate(statements: &[Statement]) -> Self {
-        Self { lanes: Lanes::of_gate(statements), numbers: numbers::Numbers::of(statements) }
+        Self { lanes: Lanes::of_gate(statements), numbers: numbers::Numbers::of(statements), fuel: None }
     }
 }
 
@@ -124,7 +132,7 @@ impl fmt::Display for Claims {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut entries: Vec<_> = self.0.iter().collect();
         entries.sort_unstable_by_key(|(name, _)| name.as_str());
-        for (name, Body { lanes, numbers }) in entries {
+        for (name, Body { lanes, numbers, fuel }) in entries {
             writeln!(out, "entry {name}")?;
             if lanes.rows {
                 writeln!(out, "rows")?;
@@ -149,6 +157,7 @@ impl fmt::Display for Claims {
                 }
             }
             numbers.fmt(out)?;
+            fuel.iter().try_for_each(|fuel| fuel.fmt(out))?;
         }
         Ok(())
     }
@@ -168,6 +177,13 @@ impl FromStr for Claims {
             let lanes = &mut body.lanes;
             let words: Vec<&str> = line.split_ascii_whitespace().take(4).collect();
             let number = |word: &str| word.parse().map_err(|_| line.to_owned());
+            let all: Vec<&str> = line.split_ascii_whitespace().take(9).collect();
+            let mut fuel = body.fuel.take();
+            let is_fuel = fuel.get_or_insert_default().read(&all).ok_or_else(|| line.to_owned())?;
+            body.fuel = fuel.filter(|fuel| is_fuel || *fuel != fuel::Fuel::default());
+            if is_fuel {
+                continue;
+            }
             match words.as_slice() {
                 ["entry", name] => body = claims.0.entry((*name).to_owned()).or_default(),
                 ["rows"] => lanes.rows = true,

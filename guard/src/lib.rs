@@ -33,8 +33,7 @@
 //! 9. The text is its own canonical print: ASCII, one statement a line, none of the tenant's comments, registers
 //!    or labels. The names of the tenant's entries begin with `bh_e_`, those of its variables and parameters with `bh_v_`.
 //! 10. Every cycle of branches has a poll, which loads the session's flag and ends the thread where that is negative, or
-//!     is left after so many turns that all of them cost no more than [`limits::CHUNK_COST_MAX`]; on no path more
-//!     is done between two looks than [`limits::PATH_COST_MAX`]. The flag is looked at before anything is written to
+//!     is left after so many turns; on no path more is done between two polls than [`limits::PATH_COST_MAX`]. The flag is looked at before anything is written to
 //!     global memory, and before more is done than [`limits::UNLOOKED_COST_MAX`]; but in a fast version that does no more
 //!     than [`limits::SHORT_COST_MAX`] in all it need not be ([`FastVersion::work`]).
 //! 11. In a body with asynchronous copies every thread waits for its own directly before it ends, also where a look ends

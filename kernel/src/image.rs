@@ -2,6 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
+    collections::HashMap,
     rc::Rc,
 };
 
@@ -16,13 +17,15 @@ use crate::{
     held::Held,
     program::not_here,
     session::Charge,
-    task::detached,
+    task::counted,
 };
 
 /// Loaded code. Dropping it unloads it.
 pub(crate) struct Image {
     held: Held,
     entries: RefCell<Vec<(Handle, Rc<EntryInfo>)>>,
+    /// Which of those has a name: names are long, and a client asks for as many as it likes.
+    by_name: RefCell<HashMap<String, usize>>,
     named: Option<Named>,
 }
 
@@ -33,7 +36,7 @@ struct Named {
     count: Cell<u32>,
     /// The capabilities for those that there are, and for variables.
     held: RefCell<Vec<(Held, Charge)>>,
-    variables: RefCell<Vec<(String, Found)>>,
+    variables: RefCell<HashMap<String, Found>>,
 }
 
 /// A variable: its handle, address and bytes.
@@ -41,12 +44,16 @@ type Found = (Handle, u64, u64);
 
 impl Image {
     pub(crate) fn new(held: Held, entries: Vec<(Handle, Rc<EntryInfo>)>) -> Self {
-        Self { held, entries: RefCell::new(entries), named: None }
+        let mut by_name = HashMap::with_capacity(entries.len());
+        for (at, (_, info)) in entries.iter().enumerate() {
+            by_name.entry(info.name.clone()).or_insert(at);
+        }
+        Self { held, entries: RefCell::new(entries), by_name: RefCell::new(by_name), named: None }
     }
 
     /// An image none of whose entries is known yet.
     pub(crate) fn by_name(held: Held) -> Self {
-        Self { held, entries: RefCell::default(), named: Some(Named::default()) }
+        Self { held, entries: RefCell::default(), by_name: RefCell::default(), named: Some(Named::default()) }
     }
 
     /// Whether its entries are asked for by name.
@@ -84,19 +91,16 @@ impl Image {
     /// The variable of a name.
     async fn variable_of(&self, name: String) -> Result<Found, Error> {
         self.held.look()?;
-        let known = self.named.as_ref().and_then(|named| {
-            let variables = named.variables.borrow();
-            variables.iter().find(|(known, _)| *known == name).map(|(_, found)| *found)
-        });
+        let known = self.named.as_ref().and_then(|named| named.variables.borrow().get(&name).copied());
         if let Some(found) = known {
             return Ok(found);
         }
         let (named, number) = self.next(&name)?;
         let session = Rc::clone(&self.held.session);
         let asked = Rc::clone(&session).native_variable(self.held.handle, (name.clone(), number));
-        let (held, found, kept) = detached(session.limits.load(), asked).await?;
+        let (held, found, kept) = counted(&session.party, session.limits.load(), asked).await?;
         named.held.borrow_mut().push((held, kept));
-        named.variables.borrow_mut().push((name, found));
+        named.variables.borrow_mut().insert(name, found);
         Ok(found)
     }
 
@@ -104,15 +108,18 @@ impl Image {
     async fn named(&self, name: String) -> Result<(Handle, Rc<EntryInfo>), Error> {
         self.held.look()?;
         let image = self.held.handle;
-        if let Some(found) = self.entries.borrow().iter().find(|(_, info)| info.name == name) {
-            return Ok(found.clone());
+        let known = self.by_name.borrow().get(&name).copied();
+        if let Some(found) = known.and_then(|at| self.entries.borrow().get(at).cloned()) {
+            return Ok(found);
         }
         let (named, number) = self.next(&name)?;
         let session = Rc::clone(&self.held.session);
-        let asked = Rc::clone(&session).native_entry(image, (name, number));
-        let (held, handle, info, kept) = detached(session.limits.load(), asked).await?;
+        let asked = Rc::clone(&session).native_entry(image, (name.clone(), number));
+        let (held, handle, info, kept) = counted(&session.party, session.limits.load(), asked).await?;
         named.held.borrow_mut().push((held, kept));
-        self.entries.borrow_mut().push((handle, Rc::clone(&info)));
+        let mut entries = self.entries.borrow_mut();
+        self.by_name.borrow_mut().insert(name, entries.len());
+        entries.push((handle, Rc::clone(&info)));
         Ok((handle, info))
     }
 }
@@ -181,7 +188,7 @@ impl gpu_module::Server for Image {
             (Ok(_), Some(_)) => {
                 let session = Rc::clone(&self.held.session);
                 let asked = Rc::clone(&session).native_names(self.held.handle);
-                detached(session.limits.load(), asked).await
+                counted(&session.party, session.limits.load(), asked).await
             }
         };
         let result = results.get().init_result();
@@ -209,7 +216,7 @@ impl gpu_module::Server for Image {
         let set = if own {
             let session = Rc::clone(&self.held.session);
             let set = Rc::clone(&session).set_entry_attribute(entry, attribute, value);
-            detached(session.limits.answer(), set).await
+            counted(&session.party, session.limits.answer(), set).await
         } else {
             Err(not_here(entry))
         };
@@ -235,7 +242,12 @@ impl gpu_module::Server for Image {
         let own = self.entries.borrow().iter().any(|(handle, _)| *handle == entry);
         let allowed = if own {
             let session = Rc::clone(&self.held.session);
-            detached(session.limits.answer(), Rc::clone(&session).allow_dynamic_shared(entry, bytes)).await
+            counted(
+                &session.party,
+                session.limits.answer(),
+                Rc::clone(&session).allow_dynamic_shared(entry, bytes),
+            )
+            .await
         } else {
             Err(not_here(entry))
         };

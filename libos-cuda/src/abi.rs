@@ -114,8 +114,9 @@ fn call(body: impl FnOnce() -> Answer) -> u32 {
 }
 
 /// The same of an export, of which it is told where it fails.
-fn exported(symbol: &'static str, body: impl FnOnce() -> Answer) -> u32 {
-    let code = call(|| body().inspect_err(|status| crate::calls::failed(symbol, *status)));
+fn exported(symbol: &'static str, body: impl Fn() -> Answer) -> u32 {
+    let code =
+        call(|| crate::moving::again(&body).inspect_err(|status| crate::calls::failed(symbol, *status)));
     if code != SUCCESS {
         crate::logs::tell();
     }

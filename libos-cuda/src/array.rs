@@ -9,7 +9,7 @@ use crate::abi::{ArrayDescription, ArrayDescription3d, In, Out};
 use crate::context::driver_and_current;
 use crate::copy::End;
 use crate::device::{Error, ErrorCode, Question};
-use crate::driver::{Driver, driver};
+use crate::driver::{Driver, driver, keep};
 use crate::memory;
 use crate::report;
 use crate::status::{Answer, Status};
@@ -215,6 +215,7 @@ pub(crate) fn create_3d(to: Out<u64>, asked: In<ArrayDescription3d>) -> Answer {
 }
 
 fn create_as(to: &Out<u64>, asked: ArrayDescription3d) -> Answer {
+    keep()?;
     let array = Array::create(asked)?;
     to.set(array.driver.arrays.insert(Arc::new(array))?);
     Ok(())

@@ -364,6 +364,18 @@ pub(crate) fn set_limit(limit: u32, value: usize) -> Answer {
     Ok(())
 }
 
+impl Contexts {
+    /// Tells a session what it has to know of the limits that were set.
+    pub(crate) fn tell_limits(&self, session: &crate::device::Session) -> Answer {
+        let heap = self.limits.read().0.get(HEAP_LIMIT as usize).copied();
+        let untold = ContextLimits::default().0.get(HEAP_LIMIT as usize).copied();
+        match heap.filter(|_| heap != untold) {
+            Some(bytes) => session.set_heap_bytes(bytes as u64).map_err(|_| Status::INVALID_VALUE),
+            None => Ok(()),
+        }
+    }
+}
+
 pub(crate) fn cache_config(to: Out<u32>) -> Answer {
     let (driver, context) = driver_and_current()?;
     to.set(driver.contexts.with(context, |context| context.cache_config)?);

@@ -27,6 +27,7 @@ use crate::linker::Linker;
 use crate::machine;
 use crate::memory::Memory;
 use crate::module::Module;
+use crate::moving;
 use crate::order::Streams;
 use crate::pool::Pools;
 use crate::query::Limits;
@@ -160,6 +161,11 @@ impl Driver {
             graphs: Graphs::new(),
             heap: OnceLock::new(),
         })
+        .and_then(|driver| {
+            // What the program has said before it moved.
+            driver.contexts.tell_limits(&driver.session)?;
+            Ok(driver)
+        })
     }
 
     /// Whether it has nothing that is its session's.
@@ -190,15 +196,33 @@ pub(crate) fn move_for(call: &str, content: &[u8]) {
         return;
     }
     let _opening = OPENING.lock();
-    let Some(first) = opened().filter(stays).filter(|driver| driver.has_nothing()) else { return };
+    let Some(first) = opened().filter(stays) else { return };
+    if !moving::begin() {
+        return;
+    }
     let terms = Terms { domain: Domain::Isolated, ..first.terms };
-    if let Ok(driver) = Driver::with(terms, false, Some(first)) {
-        MOVED.get_or_init(|| driver);
+    let moved = first.has_nothing() && {
+        // The next session's addresses may be the same.
+        first.session.give_up_window();
+        Driver::with(terms, false, Some(first)).map(|driver| MOVED.get_or_init(|| driver)).is_ok()
+    };
+    moving::end(moved);
+    if moved {
         report::once(&format!(
             "an isolated session from here on: the image of {call} is machine code without PTX"
         ));
         first.session.end();
+    } else {
+        first.session.take_back_window();
     }
+}
+
+/// Something of the session's is about to be there: the process stays where it is.
+///
+/// # Errors
+/// Where it has moved since the call began, which is done once more then.
+pub(crate) fn keep() -> Answer {
+    moving::keep(|| drop(OPENING.lock()))
 }
 
 /// Accepts the gates whose tokens lie in the files that the environment names (`bulkhead run --gates`).

@@ -15,7 +15,7 @@ use crate::abi::{IpcHandle, NullStream, Out};
 use crate::capture::Point;
 use crate::context::driver_and_current;
 use crate::device::{self, Fence, Session};
-use crate::driver::{Driver, driver};
+use crate::driver::{Driver, driver, keep};
 use crate::graph::Work;
 use crate::ipc;
 use crate::order::Target;
@@ -143,6 +143,7 @@ fn insert(
     timing: bool,
     shared: Option<Shared>,
 ) -> Answer {
+    keep()?;
     let event = Event { context, timing, driver, shared: shared.map(Arc::new), state: Mutex::default() };
     to.set(driver.events.insert(event.into())?);
     Ok(())

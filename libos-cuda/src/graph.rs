@@ -42,7 +42,7 @@ pub(crate) use user_object::{
 pub(crate) use work::Work;
 
 use crate::abi::{Out, Text};
-use crate::driver::{Driver, driver};
+use crate::driver::{Driver, driver, keep};
 use crate::handle::Kind;
 use crate::registry::Table;
 use crate::status::{Answer, Status};
@@ -248,6 +248,7 @@ fn node(driver: &Driver, handle: u64) -> Result<(Arc<Graph>, u32), Status> {
 
 /// A new graph without nodes, and its handle.
 pub(crate) fn make(driver: &'static Driver) -> Result<(Arc<Graph>, u64), Status> {
+    keep()?;
     let graph = Arc::new(Graph::new(driver, Weak::new(), 0));
     let handle = driver.graphs.graphs.insert(graph.clone())?;
     Ok((graph, handle))

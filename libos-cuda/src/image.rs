@@ -231,11 +231,19 @@ pub(crate) fn load(
 
 /// Where what the guard refuses would run: an isolated session has no guard. Its device has to be one.
 fn elsewhere(driver: &Driver) -> &'static str {
-    if driver.domain == Domain::Guarded && driver.device().backend != "software" {
-        "\nit runs in an isolated session: `bulkhead run --domain isolated`"
-    } else {
-        ""
+    match (driver.domain, driver.device().backend == "software") {
+        (Domain::Guarded, false) => "\nit runs in an isolated session: `bulkhead run --domain isolated`",
+        (Domain::Isolated, true) => {
+            "\nthe software GPU runs no machine code, in isolated sessions either: they have the same guard there"
+        }
+        _ => "",
     }
+}
+
+/// Whether an image has no PTX for the device.
+fn has_no_ptx(driver: &Driver, content: &[u8]) -> bool {
+    let architecture = driver.device().architecture;
+    Image::read(content).is_ok_and(|image| image.check_ptx_for(architecture).is_err())
 }
 
 /// Loads an image, and says nothing where that fails.
@@ -259,6 +267,8 @@ pub(crate) fn load_quietly(
         let status = match error.code {
             // The image has PTX, but none for this device.
             ErrorCode::NotFound => Status::NO_BINARY_FOR_GPU,
+            // As in a guarded session, where nobody is asked.
+            ErrorCode::ImageRefused if has_no_ptx(driver, content) => Status::NO_BINARY_FOR_GPU,
             ErrorCode::Internal
             | ErrorCode::InvalidArgument
             | ErrorCode::InvalidHandle

@@ -50,6 +50,7 @@ mod managed;
 mod map;
 mod memory;
 mod module;
+mod moving;
 mod occupancy;
 mod order;
 mod pointer;

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::abi::{ImagePointer, InSlice, Out, OutMaybe, OutSlice, Text};
 use crate::ahead;
-use crate::driver::{Driver, driver, move_for};
+use crate::driver::{Driver, driver, keep, move_for};
 use crate::image::{self, Loaded};
 use crate::module::{Module, OF_A_LIBRARY, count_of, write_functions, write_global};
 use crate::printf;
@@ -32,6 +32,7 @@ enum State {
 impl Library {
     /// The image. It is loaded now if it is not yet; whoever asks meanwhile waits.
     fn loaded(&self, call: &str, driver: &'static Driver, handle: u64) -> Result<Arc<Loaded>, Status> {
+        keep()?;
         let mut image = self.image.lock();
         let loaded = match &*image {
             State::Loaded(loaded) => return loaded.clone(),

@@ -111,6 +111,7 @@ impl Memory {
         context: u64,
         pooled: Option<Pooled>,
     ) -> Answer {
+        crate::driver::keep()?;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let region = Arc::new(Region { what, context, id, hints: Mutex::default(), pooled });
         let refused = self.map.write().insert(start, bytes, region);

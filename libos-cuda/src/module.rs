@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::abi::{ImagePointer, InSlice, Out, OutMaybe, OutSlice, Room, Text};
 use crate::ahead;
 use crate::context::driver_and_current;
-use crate::driver::{driver, move_for};
+use crate::driver::{driver, keep, move_for};
 use crate::image::{self, Loaded};
 use crate::printf;
 use crate::report;
@@ -43,6 +43,7 @@ fn load_content(call: &str, to: &Out<u64>, content: &[u8]) -> Result<(), (Status
     let (driver, context) = driver_and_current().map_err(with_text)?;
     let loaded = image::load(call, driver, content, 0)?;
     let module = Module { context, loaded: loaded.clone() };
+    keep().map_err(with_text)?;
     let handle = driver.modules.insert(module.into()).map_err(with_text)?;
     image::set_module(&loaded, handle);
     to.set(handle);

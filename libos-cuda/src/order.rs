@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use crate::abi::NullStream;
 use crate::capture::Captures;
 use crate::device::{Fence, Session, Stream};
-use crate::driver::driver;
+use crate::driver::{driver, keep};
 use crate::handle::{Kind, decode, encode, next_generation};
 use crate::host_work;
 use crate::status::{Answer, SUCCESS, Status};
@@ -322,6 +322,9 @@ impl Streams {
         match target.order {
             Order::NonBlocking => work(target.stream),
             Order::Legacy => {
+                if self.legacy.load(Ordering::Relaxed) == 0 {
+                    keep()?;
+                }
                 if self.written.load(Ordering::SeqCst) != 0 {
                     self.join(session)?;
                 }
@@ -556,8 +559,10 @@ fn per_thread() -> Result<Target, Status> {
         {
             return Ok(target);
         }
-        let handle =
-            driver.streams.create(&driver.session, Order::Blocking, 0, crate::context::current()?)?;
+        let handle = {
+            keep()?;
+            driver.streams.create(&driver.session, Order::Blocking, 0, crate::context::current()?)?
+        };
         *own = Some(PerThread(handle));
         driver.streams.named(handle)
     });

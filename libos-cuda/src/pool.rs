@@ -15,7 +15,7 @@ use crate::abi::{
 };
 use crate::descriptor;
 use crate::device::Session;
-use crate::driver::{Driver, driver};
+use crate::driver::{Driver, driver, keep};
 use crate::handle::Kind;
 use crate::ipc;
 use crate::memory;
@@ -263,6 +263,7 @@ pub(crate) fn create(to: Out<u64>, properties: In<PoolProperties>) -> Answer {
         0 => u64::MAX,
         most => most.checked_next_multiple_of(PAGE_BYTES).unwrap_or(u64::MAX),
     };
+    keep()?;
     to.set(driver.pools.insert(Pool::new(Origin::Created, properties.handle_types, bytes_max))?);
     Ok(())
 }
@@ -292,6 +293,7 @@ pub(crate) fn allocate(null: NullStream, to: Out<u64>, bytes: usize, handle: u64
 
 pub(crate) fn set_attribute(handle: u64, attribute: u32, value: Room) -> Answer {
     let (_, pool) = find(handle)?;
+    keep()?;
     match attribute {
         // Reuse policies: memory is reused when it is free, whatever they say.
         1..=3 => {}
@@ -392,6 +394,7 @@ pub(crate) fn import(to: Out<u64>, handle: ShareableHandle, kind: u32, flags: u6
         Status::INVALID_VALUE
     })?;
     let pool = Pool::new(Origin::Imported(name_of(token.0), other), HANDLE_DESCRIPTOR, u64::MAX);
+    keep()?;
     to.set(driver.pools.insert(pool)?);
     Ok(())
 }

@@ -16,7 +16,7 @@ use crate::check;
 use crate::device::{DeviceRange, Session, Stream};
 use crate::driver::Driver;
 use crate::image::Loaded;
-use crate::memory::Place;
+use crate::report;
 
 /// The variable that the ring is.
 const RING: &str = "__bh_printf";
@@ -90,6 +90,12 @@ fn drain(driver: &Driver, ring: DeviceRange) {
         return;
     }
     let used = (used as usize).saturating_add(HEADER_BYTES);
+    if used as u64 > ring.bytes {
+        report::once(
+            "some of what kernels printed is lost: 1 MiB is kept between two moments at which the host waits, whatever \
+             cudaLimitPrintfFifoSize says",
+        );
+    }
     let Some(bytes) = read(session, part(ring, used)) else { return };
     // Zero again, lengths too: what does not fit is counted, and its place not written.
     let zeros = vec![0; bytes.len()];
@@ -114,7 +120,7 @@ fn drain(driver: &Driver, ring: DeviceRange) {
 fn string(driver: &Driver, address: u64) -> Vec<u8> {
     let Some((start, bytes, _)) = driver.memory.region(address) else { return b"(null)".to_vec() };
     let bytes = (bytes - (address - start)).min(STRING_BYTES_MAX);
-    let Ok(Place::Device(range)) = driver.memory.place(address, bytes) else { return b"(null)".to_vec() };
+    let Ok(range) = driver.memory.reached(address, bytes) else { return b"(null)".to_vec() };
     let mut text = read(&driver.session, range).unwrap_or_default();
     let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
     text.truncate(end);

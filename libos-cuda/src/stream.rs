@@ -2,7 +2,7 @@
 
 use crate::abi::{In, NullStream, Out, OutMaybe};
 use crate::context::{self, driver_and_current};
-use crate::driver::Driver;
+use crate::driver::{Driver, keep};
 use crate::order::{Order, Target};
 use crate::printf;
 use crate::report;
@@ -27,6 +27,7 @@ pub(crate) fn create_with_priority(to: Out<u64>, flags: u32, priority: i32) -> A
         _ => return Err(Status::INVALID_VALUE),
     };
     let priority = priority.clamp(PRIORITY_GREATEST, PRIORITY_LEAST);
+    keep()?;
     to.set(driver.streams.create(&driver.session, order, priority, context)?);
     Ok(())
 }

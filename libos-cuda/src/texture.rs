@@ -14,7 +14,7 @@ use crate::abi::{In, InMaybe, Out, Resource, TextureDescription};
 use crate::array::{self, Array, Channel, Format};
 use crate::context::driver_and_current;
 use crate::device::{Question, Stream};
-use crate::driver::{Driver, driver};
+use crate::driver::{Driver, driver, keep};
 use crate::memory;
 use crate::report;
 use crate::status::{Answer, Status};
@@ -211,6 +211,7 @@ fn of_the_driver(
         MIPMAPPED => return Err(Status::NOT_SUPPORTED),
         _ => {}
     }
+    keep()?;
     let mut words = vec![u64::from(resource.kind)];
     words.extend(described);
     words.extend(texture.words());
@@ -234,6 +235,7 @@ pub(crate) fn create_surface(to: Out<u64>, resource: In<Resource>) -> Answer {
     if resource.0.kind != ARRAY {
         return Err(Status::INVALID_VALUE);
     }
+    keep()?;
     if driver.runs_machine_code() {
         let number = driver.arrays.get(resource.0.words[0])?.number.ok_or(Status::INVALID_VALUE)?;
         let made = ask(driver, "cuSurfObjectCreate", Question::MakeSurface, &[number])?;

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use crate::abi::{AccessDescription, Host, In, InSlice, Out, Properties, Room, ShareableHandle};
 use crate::descriptor;
 use crate::device::{Error, ErrorCode, Share, SturdyToken, Uses};
-use crate::driver::{Driver, driver};
+use crate::driver::{Driver, driver, keep};
 use crate::memory::{Region, What};
 use crate::registry::Table;
 use crate::report;
@@ -161,6 +161,7 @@ pub(crate) fn granularity(to: Out<usize>, properties: In<Properties>, option: u3
 }
 
 fn insert(driver: &Driver, share: Share, properties: Properties) -> Result<u64, Status> {
+    keep()?;
     let named = Mutex::new((0, 1));
     let physical = Arc::new(Physical { share, properties, named, token: Mutex::default() });
     let handle = driver.vmm.physical.insert(Arc::clone(&physical))?;
@@ -221,6 +222,7 @@ pub(crate) fn reserve(to: Out<u64>, bytes: usize, alignment: usize, wish: u64, f
         return Err(Status::INVALID_VALUE);
     }
     let bytes = whole_pages(bytes as u64)?;
+    keep()?;
     let mut state = driver.vmm.state.lock();
     let reserved = state.addresses.reserve(&driver.session, bytes, alignment, wish);
     to.set(reserved.map_err(|error| Status::of(&error))?);

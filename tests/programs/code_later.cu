@@ -14,6 +14,13 @@ extern "C" __global__ void add_one(unsigned *words, unsigned count) {
     if (at < count) words[at] += 1;
 }
 
+// Says whether a kernel may allocate so much.
+__global__ void takes(size_t bytes, unsigned *word) {
+    void *block = malloc(bytes);
+    *word = block != nullptr;
+    free(block);
+}
+
 static const unsigned COUNT = 1000;
 
 static void check(const unsigned *words, unsigned wanted) {
@@ -27,6 +34,8 @@ int main(int argc, char **argv) {
     Program program("code_later", argc, argv);
     const char *path = argc > 1 && std::strcmp(argv[1], "large") != 0 ? argv[1] : nullptr;
     CHECK(cudaFree(nullptr));
+    // Said before, and so afterwards.
+    CHECK(cudaDeviceSetLimit(cudaLimitMallocHeapSize, 64 << 20));
     unsigned char head[64] = {0x7f, 'E', 'L', 'F', 2, 1, 1};
     head[18] = 190;
     std::vector<char> image(head, head + sizeof head);
@@ -55,6 +64,24 @@ int main(int argc, char **argv) {
         CHECK_KERNEL();
         check(words, 2);
     }
+    // Host memory has one address for both, wherever the process went on.
+    unsigned *host, *managed, *seen;
+    CHECK(cudaHostAlloc(&host, COUNT * sizeof *host, cudaHostAllocMapped));
+    CHECK(cudaHostGetDevicePointer(&seen, host, 0));
+    CHECK(cudaMallocManaged(&managed, COUNT * sizeof *managed));
+    if (seen != host) Program::fail("host memory has two addresses");
+    for (unsigned *words : {host, managed}) {
+        for (unsigned at = 0; at < COUNT; at++) words[at] = 7;
+        add_one<<<4, 256>>>(words, COUNT);
+        CHECK_KERNEL();
+        for (unsigned at = 0; at < COUNT; at++)
+            if (words[at] != 8) Program::fail("%u in place of 8", words[at]);
+    }
+    takes<<<1, 1>>>(32 << 20, host);
+    CHECK_KERNEL();
+    if (!*host) Program::fail("the heap is smaller than was said");
+    CHECK(cudaFree(managed));
+    CHECK(cudaFreeHost(host));
     // Here memory is there: what comes now stays where it is.
     if (cuModuleLoadData_(&module, head) == CUDA_SUCCESS) Program::fail("the beginning of a file is loaded");
     CHECK(cudaFree(words));

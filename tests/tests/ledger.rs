@@ -355,6 +355,8 @@ fn status_shows_every_column_of_a_session_and_the_client_sees_the_same() {
     }
     let streams = shown.stdout.lines().find(|line| line.contains("streams")).unwrap();
     assert_eq!(streams.split_whitespace().collect::<Vec<_>>(), ["streams", "5", "5"]);
+    let number = session.number().to_string();
+    assert_eq!(asked(&["--session", &number]).stdout, shown.stdout);
     let json = asked(&["--json"]).stdout;
     assert!(json.contains("\"ledger\"") && json.contains("\"compile_ms\""), "{json}");
     assert_eq!(asked(&["--session", "nobody"]).code(), Some(1));

@@ -93,6 +93,14 @@ fn a_program_that_has_nothing_yet_moves_to_an_isolated_session_when_machine_code
 }
 
 #[test]
+fn what_another_thread_makes_while_the_process_moves_is_its_own() {
+    for after in ["0", "1", "3", "8", "15", "25", "40"] {
+        let kernel = Kernel::telling(&[]);
+        passed("moves_race", &run(on(&kernel, "moves_race").arg(after), PATIENCE));
+    }
+}
+
+#[test]
 fn the_order_of_warps_is_drawn_from_a_seed_and_is_the_same_for_the_same_seed() {
     let mut ends = BTreeSet::new();
     for seed in 1..=8 {
@@ -261,6 +269,15 @@ fn what_kernels_print_comes_out_as_c_prints_it() {
     assert_eq!((others[0], others[5], &others[6..]), ("before", "between", &expected[..]));
     // 61,440 lines of 24 bytes, of which 1 MiB is kept.
     assert_eq!(flood.len(), (1 << 20) / 24, "{}", done.stderr);
+    assert_eq!(done.stderr.matches("what kernels printed is lost").count(), 1, "{}", done.stderr);
+}
+
+#[test]
+fn strings_of_kernels_may_lie_in_host_memory() {
+    let done = alone("printf_managed");
+    passed("printf_managed", &done);
+    let lines = ["the answer is 42", "managed, pinned, device", "PASS printf_managed both lines above"];
+    assert_eq!(done.stdout.lines().collect::<Vec<_>>(), lines, "{}", done.stderr);
 }
 
 /// What a program that a kernel's thread ends says of it on stderr.

@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::declarations::{self, Declared};
-use super::looks::Looks;
+use super::fuel::{Events, Kind};
 use super::meets::{Lanes, Met};
 use super::numbers::Numbers;
-use super::{Extent, Extents, bounds, refuse, sequence, unverified};
+use super::{Claimant, Extent, Extents, bounds, refuse, sequence, unverified};
 use crate::access::{self, Access, Accesses};
-use crate::anchors::{self, Check};
+use crate::anchors::Check;
 use crate::ast::{AddressBase, Instruction, Operand, Space, Span, Statement};
 use crate::claims;
 use crate::flow::Flow;
@@ -49,30 +49,31 @@ pub(super) struct Terms<'a> {
     pub(super) rows: bool,
 }
 
-/// What is claimed of statements.
-type Claimed<'a, 'c> = dyn FnMut(&[Statement]) -> Cow<'c, claims::Body> + 'a;
-
 /// Verifies the body of one entry, whose parameters and the module's variables are in `extents`, and which may call gates of
 /// so many modules. In a fast version accesses may rest on what its launches give. One that is sliced has the parameters that
-/// tell of the whole grid. `claims` says what is claimed of the statements behind its prologue.
-pub(super) fn verify<'a, 'c>(
+/// tell of the whole grid. `claimant` says what is claimed of the statements behind the prologue of the entry of that name.
+pub(super) fn verify<'a>(
     statements: &'a [Statement],
     extents: Extents<'a>,
     (is_fast, sliced): (bool, bool),
     (gates, modules): (&'a Gates, usize),
-    (claims, report): (&mut Claimed<'_, 'c>, &mut Report),
+    ((claimant, name), report): ((&mut dyn Claimant<'_>, &str), &mut Report),
 ) -> Terms<'a> {
     let (declared, statements) = declarations::take(statements, extents, sliced, report);
     let labels = labels(statements, report);
     let copies = statements.iter().any(
         |statement| matches!(statement, Statement::Instruction(instruction) if table::copies(instruction)),
     );
-    let looks = Looks::new(declared.looks, is_fast, copies);
-    let claimed = claims(statements);
+    let kind = match (declared.looks, is_fast) {
+        (true, _) => Kind::Looks,
+        (false, true) => Kind::Short,
+        (false, false) => Kind::Plain,
+    };
+    let claimed = claimant.claims(name, statements, is_fast);
     let lanes = Lanes::of(statements, &claimed.lanes, is_fast);
     let lanes = lanes.unwrap_or_else(|wrong| nowhere(wrong, report));
     let numbers = Numbers::of(statements, &claimed.numbers);
-    let mut pass = Pass::new(declared, looks, labels, (numbers, lanes));
+    let mut pass = Pass::new(declared, Events::new(kind, copies), labels, (numbers, lanes));
     pass.awaits = copies.then_some(None);
     pass.is_fast = is_fast;
     (pass.gates, pass.modules) = (Some(gates), vec![None; modules]);
@@ -80,13 +81,19 @@ pub(super) fn verify<'a, 'c>(
     if pass.left {
         refuse(report, span, LEFT);
     }
-    if pass.looks.counters() != pass.declared.counters {
+    if pass.fuel.counters() != pass.declared.counters {
         refuse(report, span, "more or fewer counters than loops that have one");
+    }
+    let fuel = pass.burns(claimed.fuel.as_ref(), report);
+    if kind == Kind::Short {
+        pass.terms.work = fuel.entry;
+    }
+    if let Cow::Owned(fuel) = fuel {
+        claimant.fuel(name, fuel);
     }
     if let Err(reason) = pass.lanes.end().and_then(|()| pass.numbers.end()) {
         report.add(span, reason);
     }
-    pass.terms.work = pass.looks.work();
     pass.terms.rows = pass.lanes.needs_rows();
     pass.terms.modules = pass.modules.iter().copied().flatten().collect();
     if pass.terms.modules.len() != modules {
@@ -108,7 +115,7 @@ pub(super) fn gate<'a>(
     let lanes = Lanes::of_gate(statements, &claimed.lanes);
     let lanes = lanes.unwrap_or_else(|wrong| nowhere(wrong, report));
     let numbers = Numbers::of(statements, &claimed.numbers);
-    let mut pass = Pass::new(declared, Looks::of_gate(), labels, (numbers, lanes));
+    let mut pass = Pass::new(declared, Events::new(Kind::Gate, false), labels, (numbers, lanes));
     gates::TOLD.iter().for_each(|name| pass.flow.write(name));
     arguments.iter().for_each(|name| pass.flow.write(name));
     let span = walk(&mut pass, statements, report);
@@ -116,10 +123,10 @@ pub(super) fn gate<'a>(
         report.add(span, reason);
     }
     let without = results.iter().find(|name| !pass.flow.is_written(name));
-    if without.is_some() || pass.looks.counters() > 0 {
+    if without.is_some() || pass.fuel.counters() > 0 {
         refuse(report, span, "a gate that does not return what it has to, or counts turns");
     }
-    pass.looks.most()
+    pass.burns(claimed.fuel.as_ref(), report).entry
 }
 
 /// Of a body with a wrong claim no lanes are known to be anywhere.
@@ -134,6 +141,7 @@ fn walk<'a>(pass: &mut Pass<'a>, statements: &'a [Statement], report: &mut Repor
     while let Some((statement, after)) = rest.split_first() {
         let here = std::mem::replace(&mut rest, after);
         pass.lanes.at(here);
+        pass.fuel.at(span_of(statement));
         let span = match statement {
             Statement::Label(name, span) if gates::is_label(name) => {
                 pass.end_lead(*span, report);
@@ -149,12 +157,11 @@ fn walk<'a>(pass: &mut Pass<'a>, statements: &'a [Statement], report: &mut Repor
             }
             Statement::Label(name, span) => {
                 pass.flow.label(name);
-                pass.looks.label(name);
+                pass.fuel.label(name);
                 pass.numbers.label(name);
                 if let Err(reason) = pass.numbers.are_right() {
                     report.add(*span, reason);
                 }
-                pass.behind = rest;
                 (pass.whole, pass.awaits) = (false, pass.awaits.map(|_| None));
                 pass.lanes.part();
                 *span
@@ -178,17 +185,6 @@ fn walk<'a>(pass: &mut Pass<'a>, statements: &'a [Statement], report: &mut Repor
                         }
                         Err(reason) => report.add(instruction.span, reason),
                     }
-                }
-                match pass.turns(instruction, here) {
-                    Some(Ok(())) => {
-                        pass.numbers.learn(instruction);
-                        if let Err(reason) = pass.numbers.are_right() {
-                            report.add(instruction.span, reason);
-                        }
-                        continue;
-                    }
-                    Some(Err(reason)) => report.add(instruction.span, reason),
-                    None => {}
                 }
                 let checked = pass.instruction(instruction);
                 if checked.is_err() {
@@ -251,15 +247,14 @@ fn labels<'a>(statements: &'a [Statement], report: &mut Report) -> HashSet<&'a s
 /// Where the pass is.
 pub(super) struct Pass<'a> {
     pub(super) declared: Declared<'a>,
-    pub(super) looks: Looks<'a>,
+    /// What it has to do with the flag, and with how much is done without a look at that.
+    pub(super) fuel: Events<'a>,
     pub(super) labels: HashSet<&'a str>,
     pub(super) flow: Flow<'a>,
     /// What is known of registers.
     pub(super) numbers: Numbers<'a>,
     /// Whether accesses may rest on it.
     pub(super) is_fast: bool,
-    /// What stands behind the last label.
-    behind: &'a [Statement],
     /// Instructions on the guard's registers whose access has not come yet.
     lead: Vec<&'a Instruction>,
     /// Where the body copies: what stands directly before, if that waits for all copies.
@@ -282,19 +277,18 @@ pub(super) struct Pass<'a> {
 impl<'a> Pass<'a> {
     fn new(
         declared: Declared<'a>,
-        looks: Looks<'a>,
+        fuel: Events<'a>,
         labels: HashSet<&'a str>,
         (numbers, lanes): (Numbers<'a>, Lanes),
     ) -> Self {
         Self {
             left: declared.shared.is_some(),
             declared,
-            looks,
+            fuel,
             labels,
             flow: Flow::default(),
             numbers,
             is_fast: false,
-            behind: &[],
             lead: Vec::new(),
             awaits: None,
             whole: false,
@@ -325,17 +319,17 @@ impl<'a> Pass<'a> {
         if lanes || row.treatment == Treatment::Barrier || matches!(row.name, "ret" | "exit") {
             self.cleared()?;
         }
+        let went = self.fuel.instruction(row, instruction, &writes);
         if self.lanes.wait(row, instruction)? {
             // As its mask.
             reads.retain(|name| *name != names::LANES);
         }
-        let looked = self.looks.instruction(row, instruction, &writes);
         self.awaited(row, instruction)?;
         if table::is_for_warps(row) && !self.whole {
             return Err(unverified("an instruction for whole warps where one may not be whole"));
         }
         self.confined(row, instruction, &reads, &writes)?;
-        looked
+        went
     }
 
     /// Directly before a thread ends it waits for its copies, under the same predicate.
@@ -381,8 +375,8 @@ impl<'a> Pass<'a> {
         self.awaits = self.awaits.map(|_| None);
         match gathered.len() {
             // A wait by itself, which is the tenant's.
-            1 if first.opcode == "bar" => self.looks.waits(table::cost(table::check(first)?, first))?,
-            lines => self.looks.gathers(lines as u64)?,
+            1 if first.opcode == "bar" => self.fuel.waits(table::cost(table::check(first)?, first)),
+            lines => self.fuel.gathers(lines as u64),
         }
         Ok(Some(rest))
     }
@@ -393,21 +387,17 @@ impl<'a> Pass<'a> {
         if self.left
             && let Some(after) = declarations::zeroes_shared(&self.declared, here)
         {
-            self.looks.pass()?;
+            self.fuel.pass()?;
             self.left = false;
             self.apart();
             return Ok(Some(after));
         }
-        let looked = match self.looks.poll(here) {
-            None => self.looks.look(here)?,
-            polled => polled,
-        };
-        if let Some(after) = looked {
+        if let Some(after) = self.fuel.poll(here).or_else(|| self.fuel.look(here)) {
             self.whole = false;
             return self.cleared().map(|()| Some(after));
         }
         if let Some((after, count)) = declarations::zeroes_local(&self.declared, here) {
-            self.looks.more(count as u64)?;
+            self.fuel.costs(count as u64);
             self.flow.write(ZEROED);
             return Ok(Some(after));
         }
@@ -417,12 +407,12 @@ impl<'a> Pass<'a> {
         if let Some((check, count)) = Check::parse(here) {
             return self.check(&check, count, here).map(Some);
         }
-        if let Some(opening) = self.looks.opening(here)? {
+        if let Some(opening) = self.fuel.opening(here) {
             self.open(&opening)?;
             self.begin(&opening)?;
             return Ok(Some(opening.rest));
         }
-        let Some((closing, after)) = self.looks.closing(here)? else { return Ok(None) };
+        let Some((closing, after)) = self.fuel.closing(here)? else { return Ok(None) };
         self.apart();
         self.tests(closing.reads)?;
         for statement in here.iter().take(closing.length) {
@@ -447,29 +437,21 @@ impl<'a> Pass<'a> {
         if self.left { Err(unverified(LEFT)) } else { Ok(()) }
     }
 
-    /// A branch back to the last label of a loop that is known to turn so seldom that it needs no counter; none where it is
-    /// nothing like that.
-    fn turns(&mut self, instruction: &'a Instruction, here: &'a [Statement]) -> Option<Result<(), Reason>> {
-        let label = self.looks.turning().filter(|_| instruction.opcode == "bra" && self.lead.is_empty())?;
-        let Some(Operand::Symbol(target)) =
-            instruction.operands.first().filter(|_| instruction.modifiers.is_empty())
-        else {
-            return None;
+    /// Holds what a body spends against what is claimed, or against what is worked out where nothing is.
+    fn burns<'c>(
+        &self,
+        claimed: Option<&'c claims::fuel::Fuel>,
+        report: &mut Report,
+    ) -> Cow<'c, claims::fuel::Fuel> {
+        let turns = |label: &str| self.numbers.turns(label);
+        let fuel = match claimed {
+            Some(fuel) => Cow::Borrowed(fuel),
+            None => Cow::Owned(claims::fuel::Fuel::of(&self.fuel, turns)),
         };
-        (target == label).then_some(())?;
-        // It is tried of the first branch back only.
-        let behind = std::mem::take(&mut self.behind);
-        let first = anchors::turns(behind, label)?.len() + here.len() == behind.len();
-        let turns = self.numbers.turns(label).filter(|_| first)?;
-        self.apart();
-        let read = instruction.predicate.as_ref().map(|predicate| predicate.register.as_str());
-        Some(
-            table::check(instruction)
-                .and_then(|row| operands::check(row, instruction))
-                .and_then(|()| self.looks.turns(turns))
-                .and_then(|()| self.tests(read))
-                .and_then(|()| self.goes_to(label)),
-        )
+        if let Err((span, reason)) = self.fuel.check(&fuel, turns) {
+            report.add(span, reason);
+        }
+        fuel
     }
 
     /// A branch back asks a predicate: the tenant's, since what the guard's say is nobody's to know.
@@ -722,6 +704,16 @@ impl<'a> Pass<'a> {
             table::each(operand, &mut |name| reserved |= of_guard(name));
         }
         if reserved { Err(unverified("a reserved register as data")) } else { Ok(()) }
+    }
+}
+
+fn span_of(statement: &Statement) -> Span {
+    match statement {
+        Statement::Label(_, span) => *span,
+        Statement::Instruction(instruction) => instruction.span,
+        Statement::Variable(variable) => variable.span,
+        Statement::Directive(directive) => directive.span,
+        Statement::Block(..) => Span::default(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::maps::{HashMap, HashSet};
 
-use super::{Extent, Extents, extent, looks, refuse};
+use super::{Extent, Extents, extent, fuel, refuse};
 use crate::ast::{Linkage, Operand, Space, Span, Statement, Variable};
 use crate::gates;
 use crate::limits::{
@@ -209,13 +209,13 @@ fn prologue<'a>(
     let hidden = names::HIDDEN_REGISTERS.iter().zip(names::HIDDEN_PARAMETERS);
     let hidden = hidden.map(|(register, parameter)| format!("ld.param.u32 {register}, [{parameter}]"));
     let mut rest = take_lines(hidden.collect(), statements, report);
-    if let Some(after) = looks::strip(rest, &looks::START) {
+    if let Some(after) = fuel::strip(rest, &fuel::START) {
         declared.looks = true;
         rest = after;
     }
     for (index, (register, _)) in names::SLICE_REGISTERS.iter().enumerate().filter(|_| sliced) {
         let lines = names::slice_lines(index);
-        if let Some(after) = looks::strip(rest, &lines.each_ref().map(String::as_str)) {
+        if let Some(after) = fuel::strip(rest, &lines.each_ref().map(String::as_str)) {
             declared.grid.insert(register);
             rest = after;
         }
@@ -230,7 +230,7 @@ pub(super) fn zeroes_local<'a>(
     statements: &'a [Statement],
 ) -> Option<(&'a [Statement], usize)> {
     let (name, extent) = declared.local?;
-    let mut rest = looks::strip(statements, &["mov.b32 %bh_zero, 0"])?;
+    let mut rest = fuel::strip(statements, &["mov.b32 %bh_zero, 0"])?;
     let mut lines = Vec::new();
     let (mut at, mut done) = (0, 1);
     if extent.bytes > LOCAL_BYTES_IN_LINE_MAX {
@@ -250,13 +250,13 @@ pub(super) fn zeroes_local<'a>(
         at += bytes;
     }
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-    Some((looks::strip(rest, &lines)?, lines.len() + done))
+    Some((fuel::strip(rest, &lines)?, lines.len() + done))
 }
 
 /// What is left behind the loop that zeroes a large local variable, in so many turns.
 fn clears_local<'a>(name: &str, turns: u64, statements: &'a [Statement]) -> Option<&'a [Statement]> {
     let sets = [format!("mov.b64 %bh_o, {name}"), format!("mov.u32 %bh_lo, {turns}")];
-    let rest = looks::strip(statements, &sets.each_ref().map(String::as_str))?;
+    let rest = fuel::strip(statements, &sets.each_ref().map(String::as_str))?;
     let (label, rest) = rest.split_first()?;
     matches!(label, Statement::Label(found, _) if found == names::CLEARING).then_some(())?;
     let mut lines: Vec<String> = Vec::new();
@@ -269,7 +269,7 @@ fn clears_local<'a>(name: &str, turns: u64, statements: &'a [Statement]) -> Opti
     lines.push("setp.ne.s32 %bh_q, %bh_lo, 0".to_owned());
     lines.push(format!("@%bh_q bra {}", names::CLEARING));
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-    looks::strip(rest, &lines)
+    fuel::strip(rest, &lines)
 }
 
 /// The labels in what zeroes shared and local memory, to which nothing else goes.

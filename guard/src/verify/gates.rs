@@ -177,12 +177,12 @@ impl<'a> Pass<'a> {
         self.terms.reads_grid |= found.iter().any(reads_grid);
         self.regions += 1;
         self.apart();
-        self.looks.gate(gate.cost)?;
+        self.fuel.gate(gate.cost);
         for statement in results {
             let Statement::Instruction(result) = statement else { return Err(unlike()) };
             let row = table::check(result)?;
             let written: Vec<&str> = operand_of(result).into_iter().collect();
-            self.looks.instruction(row, result, &written)?;
+            self.fuel.instruction(row, result, &written)?;
             self.assigned(&[], &written)?;
             written.iter().for_each(|name| self.flow.write(name));
             self.numbers.learn(result);

@@ -8,7 +8,7 @@
 //! that promises that all lanes of a warp come to it, as `bar.sync` does, stands where they do; others are `barrier.sync`.
 //! All barriers of a body are of one kind: threads that wait at one that reduces and at one that does not wait for ever.
 
-use super::{convergence, looks, unverified};
+use super::{convergence, fuel, unverified};
 use crate::ast::{Instruction, Operand, Span, Statement};
 use crate::claims::{self, Place};
 use crate::maps::HashSet;
@@ -128,22 +128,22 @@ impl Lanes {
         copies: bool,
     ) -> Option<(Met, &'a [Statement])> {
         let ended = |rest| end(rest, copies);
-        let found = if let Some(rest) = looks::strip(statements, &[MEET]) {
+        let found = if let Some(rest) = fuel::strip(statements, &[MEET]) {
             // Where all come, it waits for nobody else.
             self.by_barrier |= !self.together();
             (Met::Others, rest)
         } else if let Some(rest) = self.comes_to(statements, "%bh_lo") {
             let rest = self.votes(rest, LEFT_OF_WHOLE);
-            let rest = ended(looks::strip(rest, &[IS_WHOLE])?)?;
+            let rest = ended(fuel::strip(rest, &[IS_WHOLE])?)?;
             // All 32 come here, and wait for each other. The device may run them apart even so.
-            (Met::Whole, ended(looks::strip(rest, &[MEET, HERE_OF_WHOLE, IS_WHOLE])?)?)
+            (Met::Whole, ended(fuel::strip(rest, &[MEET, HERE_OF_WHOLE, IS_WHOLE])?)?)
         } else if let Some(rest) = self.comes_to(statements, LANES) {
             let voted = self.votes(rest, LEFT);
             self.here = true;
-            let asked = looks::strip(voted, &[ARE_LEFT]).filter(|_| voted.len() < rest.len());
+            let asked = fuel::strip(voted, &[ARE_LEFT]).filter(|_| voted.len() < rest.len());
             asked.and_then(ended).map_or((Met::Others, voted), |rest| (Met::Fewer, rest))
         } else {
-            let rest = alike(looks::strip(statements, &[HERE])?).and_then(ended)?;
+            let rest = alike(fuel::strip(statements, &[HERE])?).and_then(ended)?;
             self.here = true;
             (Met::Fewer, rest)
         };
@@ -159,7 +159,7 @@ impl Lanes {
 
     /// What is left behind a vote, where there is one.
     fn votes<'a>(&mut self, statements: &'a [Statement], line: &str) -> &'a [Statement] {
-        let voted = looks::strip(statements, &[line]);
+        let voted = fuel::strip(statements, &[line]);
         self.by_vote |= voted.is_some();
         self.by_match |= voted.is_none();
         voted.unwrap_or(statements)
@@ -212,7 +212,7 @@ impl Lanes {
 
 /// What is left behind where a thread ends under `%bh_q`.
 fn end(statements: &[Statement], copies: bool) -> Option<&[Statement]> {
-    if copies { looks::strip(statements, &[WAIT, END]) } else { looks::strip(statements, &[END]) }
+    if copies { fuel::strip(statements, &[WAIT, END]) } else { fuel::strip(statements, &[END]) }
 }
 
 /// What is left behind a comparison of the lanes that are here with a mask: of those that have the same mask, where it is
@@ -228,9 +228,9 @@ fn alike(statements: &[Statement]) -> Option<&[Statement]> {
     match mask {
         Operand::Register(name) => {
             let same = format!("match.any.sync.b32 %bh_m, {name}, %bh_m");
-            looks::strip(statements, &[&same, &compare(name)])
+            fuel::strip(statements, &[&same, &compare(name)])
         }
-        Operand::Integer(value) => looks::strip(statements, &[&compare(&value.to_string())]),
+        Operand::Integer(value) => fuel::strip(statements, &[&compare(&value.to_string())]),
         _ => None,
     }
 }

@@ -9,14 +9,13 @@ mod body;
 mod bounds;
 pub(crate) mod convergence;
 pub(crate) mod declarations;
+pub(crate) mod fuel;
 mod gates;
-mod looks;
 mod meets;
 pub(crate) mod numbers;
 mod opening;
 mod sequence;
-mod stepping;
-mod turns;
+pub(crate) mod turns;
 
 use crate::maps::{HashMap, HashSet};
 use std::borrow::Cow;
@@ -25,6 +24,7 @@ use std::sync::LazyLock;
 pub(crate) use gates::gate;
 
 use crate::ast::{Function, FunctionKind, Item, Linkage, Module, Place, Space, Span, Statement, Variable};
+use crate::claims::fuel::Fuel;
 use crate::claims::{Body, Claims};
 use crate::footprint::{self, Footprint};
 use crate::gates::{Gates, PARAMETERS_OF_MODULE};
@@ -199,8 +199,56 @@ impl<'a> Extents<'a> {
     }
 }
 
-/// What is claimed of an entry's body, by its name in the text; whether it is a fast version.
-type Say<'a, 'c> = dyn FnMut(&str, &[Statement], bool) -> Cow<'c, Body> + 'a;
+/// Who claims something of the bodies of a text.
+trait Claimant<'c> {
+    /// What is claimed of an entry's body, by its name in the text; whether it is a fast version.
+    fn claims(&mut self, entry: &str, statements: &[Statement], is_fast: bool) -> Cow<'c, Body>;
+
+    /// What was worked out of its fuel, where nothing was claimed of that.
+    fn fuel(&mut self, _entry: &str, _fuel: Fuel) {}
+}
+
+/// All is worked out here.
+struct WorkedOut;
+
+impl Claimant<'static> for WorkedOut {
+    fn claims(&mut self, _: &str, statements: &[Statement], is_fast: bool) -> Cow<'static, Body> {
+        Cow::Owned(Body::of(statements, is_fast))
+    }
+}
+
+/// The same, and it is written down.
+struct WrittenDown(Claims);
+
+impl Claimant<'static> for WrittenDown {
+    fn claims(&mut self, entry: &str, statements: &[Statement], is_fast: bool) -> Cow<'static, Body> {
+        let body = Body::of(statements, is_fast);
+        self.0.0.insert(entry.to_owned(), body.clone());
+        Cow::Owned(body)
+    }
+
+    fn fuel(&mut self, entry: &str, fuel: Fuel) {
+        if let Some(body) = self.0.0.get_mut(entry) {
+            body.fuel = Some(fuel);
+        }
+    }
+}
+
+/// Somebody else has claimed something. It goes to the first entry of a name: others of it are refused in any case, and would
+/// read all of it again.
+struct Somebody<'c> {
+    claims: &'c Claims,
+    said: HashSet<&'c str>,
+}
+
+impl<'c> Claimant<'c> for Somebody<'c> {
+    fn claims(&mut self, entry: &str, _: &[Statement], _: bool) -> Cow<'c, Body> {
+        match self.claims.0.get_key_value(entry) {
+            Some((name, claimed)) if self.said.insert(name.as_str()) => Cow::Borrowed(claimed),
+            _ => Cow::Owned(Body::nothing()),
+        }
+    }
+}
 
 /// Verifies a canonical text, without trusting whoever wrote it. It may call no gates.
 pub fn verify(text: &str) -> Result<Verified, Report> {
@@ -209,32 +257,23 @@ pub fn verify(text: &str) -> Result<Verified, Report> {
 
 /// As [`verify`], of a text that may call these gates.
 pub fn verify_with(text: &str, gates: &Gates) -> Result<Verified, Report> {
-    verify_as(text, gates, &mut |_, statements, is_fast| Cow::Owned(Body::of(statements, is_fast)))
+    verify_as(text, gates, &mut WorkedOut)
 }
 
 /// As [`verify_with`], of a text of which somebody claims this.
 pub fn verify_claimed(text: &str, claims: &Claims, gates: &Gates) -> Result<Verified, Report> {
-    // To the first entry of a name: others of it are refused in any case, and would read all of it again.
-    let mut said = HashSet::default();
-    verify_as(text, gates, &mut |name, _, _| {
-        let claimed = claims.0.get_key_value(name).filter(|(name, _)| said.insert(name.as_str()));
-        claimed.map(|(_, claimed)| Cow::Borrowed(claimed)).unwrap_or_default()
-    })
+    verify_as(text, gates, &mut Somebody { claims, said: HashSet::default() })
 }
 
 /// What [`verify_with`] takes a text to claim, whether it is accepted or not.
 pub fn claims(text: &str, gates: &Gates) -> Claims {
-    let mut claims = Claims::default();
-    let verified = verify_as(text, gates, &mut |name, statements, is_fast| {
-        let body = Body::of(statements, is_fast);
-        claims.0.insert(name.to_owned(), body.clone());
-        Cow::Owned(body)
-    });
+    let mut claims = WrittenDown(Claims::default());
+    let verified = verify_as(text, gates, &mut claims);
     drop(verified);
-    claims
+    claims.0
 }
 
-fn verify_as(text: &str, gates: &Gates, claims: &mut Say<'_, '_>) -> Result<Verified, Report> {
+fn verify_as(text: &str, gates: &Gates, claims: &mut dyn Claimant<'_>) -> Result<Verified, Report> {
     let module = crate::parse(text)?;
     let mut report = Report::default();
     if !Text(&module).is(text) {
@@ -337,7 +376,7 @@ fn extent(variable: &Variable) -> Option<Extent> {
 
 fn entry(
     function: &Function,
-    known: (&HashMap<&str, Extent>, &Gates, &mut Say<'_, '_>),
+    known: (&HashMap<&str, Extent>, &Gates, &mut dyn Claimant<'_>),
     report: &mut Report,
 ) -> Option<VerifiedEntry> {
     let terms = version(function, known, false, report)?;
@@ -364,7 +403,7 @@ fn entry(
 fn fast(
     function: &Function,
     before: &Function,
-    known: (&HashMap<&str, Extent>, &Gates, &mut Say<'_, '_>),
+    known: (&HashMap<&str, Extent>, &Gates, &mut dyn Claimant<'_>),
     entry: Option<&mut VerifiedEntry>,
     report: &mut Report,
 ) {
@@ -413,7 +452,7 @@ fn fast(
 
 fn version<'a>(
     function: &'a Function,
-    (module, gates, claims): (&'a HashMap<&'a str, Extent>, &'a Gates, &mut Say<'_, '_>),
+    (module, gates, claims): (&'a HashMap<&'a str, Extent>, &'a Gates, &mut dyn Claimant<'_>),
     is_fast: bool,
     report: &mut Report,
 ) -> Option<body::Terms<'a>> {
@@ -460,8 +499,8 @@ fn version<'a>(
     }
     // The grid of a fast version is not cut.
     let sliced = of_slice > 0 && !is_fast;
-    let mut claims = |statements: &[Statement]| claims(&function.name, statements, is_fast);
-    Some(body::verify(statements, extents, (is_fast, sliced), (gates, modules), (&mut claims, report)))
+    let claims = (claims, function.name.as_str());
+    Some(body::verify(statements, extents, (is_fast, sliced), (gates, modules), (claims, report)))
 }
 
 fn are_hidden<const COUNT: usize>(parameters: &[Variable; COUNT], names: [&str; COUNT]) -> bool {

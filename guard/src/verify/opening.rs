@@ -35,13 +35,13 @@ impl<'a> Pass<'a> {
             return Err(unverified("a fast version with too many terms"));
         }
         let (lines, rest) = here.split_at_checked(bounds::LENGTH).ok_or_else(without)?;
-        self.looks.more(lines.len() as u64)?;
+        self.fuel.costs(lines.len() as u64);
         for line in lines {
             if let Statement::Instruction(line) = line {
                 self.numbers.learn(line);
                 let mut writes = Vec::new();
                 table::written(table::check(line)?, line, &mut |name| writes.push(name));
-                self.looks.writes(line, &writes);
+                self.fuel.writes(line, &writes);
             }
         }
         Ok(rest)
@@ -73,6 +73,7 @@ impl<'a> Pass<'a> {
                 self.numbers.learn(line);
             }
         }
+        self.fuel.label(opening.label);
         self.numbers.label(opening.label);
         self.numbers.are_right()
     }
@@ -91,18 +92,18 @@ impl<'a> Pass<'a> {
         let anchors = check.anchors.iter().map(|anchor| anchor.register);
         let read: Vec<&str> = anchors.chain(check.steps.iter().map(|step| step.register)).collect();
         let (_, rest) = here.split_at_checked(count).ok_or_else(without)?;
-        self.looks.more(count as u64)?;
+        self.fuel.costs(count as u64);
         if !self.labels.contains(check.label) {
             return Err(without());
         }
-        self.looks.goes_on(check.label)?;
-        let opening = self.looks.opening(rest)?.ok_or_else(without)?;
+        self.fuel.goes(check.label)?;
+        let opening = self.fuel.opening(rest).ok_or_else(without)?;
         anchors::turns(opening.rest, opening.label).ok_or_else(without)?;
         self.numbers.check(check);
-        self.begin(&opening)?;
         let turns = self.numbers.turns_of_checked(opening.label);
         let turns = turns.ok_or_else(|| unverified("a pointer whose turns were not checked"))?;
-        self.looks.turns_at_most(turns);
+        self.fuel.checked(opening.label, turns)?;
+        self.begin(&opening)?;
         self.assigned(&read, &[])?;
         self.goes_to(check.label)?;
         self.open(&opening)?;

@@ -6,14 +6,14 @@
 //! the counter was bounded by, so that the test fails: in the turn behind where the step stands behind the test. Where it
 //! fails beyond the counter only, the next step leads there, as the counter is no closer to the greatest number than a step.
 
-use super::looks::strip;
+use super::fuel::strip;
 use crate::ast::{Instruction, Operand, Predicate, Statement};
 use crate::names::{self, Class};
 use crate::print::Text;
 
 /// What ends a loop in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum By<'a> {
+pub(crate) enum By<'a> {
     /// The counter says how many turns are left.
     Count(u64),
     /// A register goes up or down to the counter.
@@ -22,7 +22,7 @@ pub(super) enum By<'a> {
 
 /// How a register is compared with the counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Test {
+pub(crate) enum Test {
     Less(Sign),
     LessOrEqual(Sign),
     Differs,
@@ -30,7 +30,7 @@ pub(super) enum Test {
 
 impl Test {
     /// In how many turns more it may hold than a test that fails at the counter.
-    const fn more(self) -> u64 {
+    pub(crate) const fn more(self) -> u64 {
         match self {
             Self::Less(_) | Self::Differs => 0,
             Self::LessOrEqual(_) => 1,
@@ -40,7 +40,7 @@ impl Test {
 
 /// How numbers are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sign {
+pub(crate) enum Sign {
     Signed,
     Unsigned,
 }
@@ -63,7 +63,7 @@ impl Sign {
 
 /// How far the counter is from the register before the first turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way<'a> {
+pub(crate) enum Way<'a> {
     /// So many times what this register holds, or less.
     Times(&'a str, u64),
     /// So far, or less.
@@ -72,9 +72,17 @@ pub(super) enum Way<'a> {
     Multiple(i128, i128),
 }
 
-impl Way<'_> {
+impl<'a> Way<'a> {
+    /// The register that is added in each turn.
+    pub(crate) const fn register(self) -> Option<&'a str> {
+        match self {
+            Self::Times(register, _) => Some(register),
+            Self::Far(_) | Self::Multiple(..) => None,
+        }
+    }
+
     /// How many turns that is at most, with the step of each.
-    pub(super) fn turns(self, step: &Operand) -> Option<u64> {
+    pub(crate) fn turns(self, step: &Operand) -> Option<u64> {
         match (self, step) {
             (Way::Times(register, turns), Operand::Register(name)) => (name == register).then_some(turns),
             (Way::Far(far), Operand::Integer(step)) if *step != 0 && far % step == 0 => {
@@ -227,8 +235,6 @@ pub(super) struct Closing<'a> {
     pub(super) reads: Option<&'a str>,
     /// The step, where that stands between the test and the branch.
     pub(super) step: Option<&'a Instruction>,
-    /// How many turns more than those of its steps it may take.
-    pub(super) more: u64,
     /// How many instructions that is.
     pub(super) length: usize,
 }
@@ -246,7 +252,7 @@ pub(super) fn closing<'a>(
         _ => return None,
     };
     let counter = format!("{}{number}", names::COUNTER);
-    let (mut reads, mut step, mut more) = (None, None, 0);
+    let (mut reads, mut step) = (None, None);
     let at = |index: usize| match statements.get(index) {
         Some(Statement::Instruction(found)) => Some(found),
         _ => None,
@@ -269,7 +275,6 @@ pub(super) fn closing<'a>(
             vec![format!("add.s32 {counter}, {counter}, -1"), test]
         }
         By::Step { register, test, .. } => {
-            more += test.more();
             let test = match test {
                 Test::Less(sign) => format!("lt.{}", sign.name()),
                 Test::LessOrEqual(sign) => format!("le.{}", sign.name()),
@@ -278,7 +283,7 @@ pub(super) fn closing<'a>(
             let mut lines = vec![format!("setp.{test} %bh_q, {register}, {counter}")];
             if second.opcode == "add" {
                 lines.push(Text(second).to_string());
-                (step, more) = (Some(second), more + 1);
+                step = Some(second);
             }
             lines
         }
@@ -289,7 +294,7 @@ pub(super) fn closing<'a>(
         matches!(&branch.predicate, Some(Predicate { register, negated: false }) if register == "%bh_q");
     let Some(Operand::Symbol(label)) = branch.operands.first() else { return None };
     let goes = by_test && Text(branch).is(&format!("@%bh_q bra {label}"));
-    goes.then_some(Closing { number, label, reads, step, more, length: lines.len() + 1 })
+    goes.then_some(Closing { number, label, reads, step, length: lines.len() + 1 })
 }
 
 fn integer(instruction: &Instruction, index: usize) -> Option<i128> {

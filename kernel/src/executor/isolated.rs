@@ -93,7 +93,7 @@ impl Device {
                 Some(waited) => Ok(waited),
                 None => match shared.start_in_turn(&party).await {
                     // One that waits by now may have what this one did not get: a user of its own.
-                    Err(error) => shared.pool.take().ok_or(error),
+                    Err(error) => shared.pool.take_soon().await.ok_or(error),
                     started => started,
                 },
             };

@@ -3,7 +3,11 @@
 //! A program need not wait for the driver to start where there is one. What the driver takes of the device for them is taken
 //! from what sessions may use, as long as the kernel runs.
 
-use std::{cell::RefCell, collections::VecDeque, rc::Rc};
+use std::{
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+    rc::Rc,
+};
 
 use bulkhead_schema::limits;
 use tokio::sync::Notify;
@@ -18,11 +22,20 @@ pub(super) struct Pool {
     waiting: RefCell<VecDeque<(Rc<Device>, Rc<Incarnation>)>>,
     /// Told when there are fewer.
     fewer: Notify,
+    /// Whether one is just starting; told when it has started, or has not.
+    is_starting: Cell<bool>,
+    started: Notify,
 }
 
 impl Pool {
     pub(super) fn new(size: u32) -> Self {
-        Self { size: size.min(limits::WARM_EXECUTORS_MAX), waiting: RefCell::default(), fewer: Notify::new() }
+        Self {
+            size: size.min(limits::WARM_EXECUTORS_MAX),
+            waiting: RefCell::default(),
+            fewer: Notify::new(),
+            is_starting: Cell::new(false),
+            started: Notify::new(),
+        }
     }
 
     /// What they take of the device.
@@ -38,6 +51,17 @@ impl Pool {
             self.fewer.notify_one();
         }
         taken
+    }
+
+    /// The same, or the one that is just starting, once it has.
+    pub(super) async fn take_soon(&self) -> Option<(Rc<Device>, Rc<Incarnation>)> {
+        loop {
+            let taken = self.take();
+            if taken.is_some() || !self.is_starting.get() {
+                return taken;
+            }
+            self.started.notified().await;
+        }
     }
 
     fn is_full(&self) -> bool {
@@ -71,7 +95,12 @@ impl Device {
                 }
                 continue;
             }
-            match self.start_alone().await {
+            self.pool.is_starting.set(true);
+            let started = self.start_alone().await;
+            self.pool.is_starting.set(false);
+            // Told once whoever waits can see what came of it: this task goes on before they do.
+            self.pool.started.notify_waiters();
+            match started {
                 Ok(started) => {
                     tracing::debug!(
                         device = self.index,

@@ -26,7 +26,7 @@ use crate::{
     module::{Module, write_gates},
     peer,
     principals::Counted,
-    task::detached,
+    task::{counted, detached},
 };
 
 /// A session, as a client holds it who may load no code.
@@ -480,7 +480,8 @@ impl gpu_copy_session::Server for CopyServer {
         drop(params);
         let session = self.session();
         let patience = session.limits.answer();
-        let reserved = detached(patience, async move { session.reserve(streams, events).await }).await;
+        let party = Rc::clone(&session.party);
+        let reserved = counted(&party, patience, async move { session.reserve(streams, events).await }).await;
         let result = results.get().init_result();
         match reserved {
             Ok((streams, events)) => {

@@ -385,9 +385,10 @@ impl Session {
             Ok((completions, ended)) => {
                 if let Some(unsaid) = session.party.line() {
                     let principal = session.party.principal();
+                    let domain = if session.device.is_isolated() { "isolated" } else { "guarded" };
                     tracing::info!(
                         target: "bulkhead::audit::session",
-                        session = id, name = session.name, pid, principal, slot = slot.index(), unsaid, "session opened"
+                        session = id, name = session.name, pid, principal, domain, slot = slot.index(), unsaid, "session opened"
                     );
                 }
                 tokio::task::spawn_local(Rc::clone(&session).keep(ended));

@@ -13,7 +13,7 @@ use crate::{
     descriptors::Token,
     held::{Facet, Served},
     program::{read_entries, write_program},
-    task::detached,
+    task::{counted, detached},
 };
 
 /// A session, as its client holds it.
@@ -126,7 +126,8 @@ impl gpu_session::Server for SessionServer {
         let session = self.copying.session();
         let asked = match about {
             (entry, Ok(question)) => {
-                detached(session.limits.answer(), session.ask_driver((entry, question), words)).await
+                let party = Rc::clone(&session.party);
+                counted(&party, session.limits.answer(), session.ask_driver((entry, question), words)).await
             }
             (_, Err(_)) => Err(Error::new(ErrorCode::InvalidArgument, "that is no question of this version")),
         };

@@ -456,7 +456,12 @@ impl Session {
                 return Ok(());
             }
             // Where it is about to leave, nobody else waits for that.
-            drop(self.swap.moving.lock().await);
+            let waits = self.party.take(Counted::Waits, 1)?;
+            tokio::select! {
+                moving = self.swap.moving.lock() => drop(moving),
+                over = self.over() => return Err(over),
+            }
+            drop(waits);
             let turn = self.device.mover.turn_of_call(self).await?;
             match self.come_back(&turn).await {
                 // It was suspended anew.

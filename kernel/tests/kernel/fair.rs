@@ -234,3 +234,27 @@ fn what_calls_that_wait_bring_along_is_charged_to_their_process() {
         everything_given_back(&harness.directory).await;
     });
 }
+
+#[test]
+fn what_waits_for_an_executor_after_its_client_was_told_is_counted() {
+    let quota = Quota::PROCESS.with(Counted::Waits, 3);
+    let change = |config: &mut bulkhead_kernel::Config| config.limits.process = quota;
+    let manners = Manners { holds_reserves: true, ..Manners::default() };
+    with_changed_kernel(manners, change, async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let session = client.open("reserving").await.unwrap();
+        let reserve = |streams| {
+            let mut request = session.copying().reserve_request();
+            request.get().set_streams(streams);
+            request.send().promise
+        };
+        // Given up, they wait on all the same.
+        for streams in 2..5 {
+            drop(tokio::time::timeout(Duration::from_millis(50), reserve(streams)).await);
+        }
+        let refused = reserve(6).await.unwrap();
+        let error = read(refused.get().unwrap().get_result()).err().unwrap();
+        assert_eq!(error.code, ErrorCode::LimitReached);
+        assert!(error.message.contains("3 waits"), "{error}");
+    });
+}
