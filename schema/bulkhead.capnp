@@ -432,6 +432,7 @@ enum Question {
   freeTexture @8;
   makeSurface @9;             # A new surface, as kernels name it.
   freeSurface @10;
+  setLimit @11;               # Nothing: one of the context's limits is set.
 }
 
 struct Words { words @0 :List(UInt64); }

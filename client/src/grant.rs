@@ -45,6 +45,8 @@ pub enum Question {
     MakeSurface,
     /// Nothing: it is destroyed.
     FreeSurface,
+    /// Nothing: a limit of the context is set.
+    SetLimit,
 }
 
 impl Question {
@@ -61,6 +63,7 @@ impl Question {
             Self::FreeTexture => rpc::Question::FreeTexture,
             Self::MakeSurface => rpc::Question::MakeSurface,
             Self::FreeSurface => rpc::Question::FreeSurface,
+            Self::SetLimit => rpc::Question::SetLimit,
         }
     }
 }

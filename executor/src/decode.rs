@@ -234,6 +234,7 @@ pub(crate) fn request(request: request::Reader<'_>, descriptor: Option<OwnedFd>)
                 rpc::Question::FreeTexture => Question::FreeTexture,
                 rpc::Question::MakeSurface => Question::MakeSurface,
                 rpc::Question::FreeSurface => Question::FreeSurface,
+                rpc::Question::SetLimit => Question::SetLimit,
             };
             of(session, Ask::Question { entry, question, words: ask.get_words()?.iter().collect() })
         }

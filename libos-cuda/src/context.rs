@@ -6,6 +6,7 @@ use std::mem::ManuallyDrop;
 use parking_lot::RwLock;
 
 use crate::abi::{InMaybe, Out, OutMaybe};
+use crate::device::Question;
 use crate::driver::{Driver, VERSION, driver};
 use crate::handle::{Kind, decode, encode};
 use crate::printf;
@@ -357,22 +358,30 @@ pub(crate) fn set_limit(limit: u32, value: usize) -> Answer {
     let (driver, _) = driver_and_current()?;
     let mut limits = driver.contexts.limits.write();
     let known = limits.0.get_mut(limit as usize).ok_or(Status::UNSUPPORTED_LIMIT)?;
-    if limit == HEAP_LIMIT {
-        driver.session.set_heap_bytes(value as u64).map_err(|_| Status::INVALID_VALUE)?;
-    }
+    tell_limit(driver, limit, value)?;
     *known = value;
     Ok(())
 }
 
-impl Contexts {
-    /// Tells a session what it has to know of the limits that were set.
-    pub(crate) fn tell_limits(&self, session: &crate::device::Session) -> Answer {
-        let heap = self.limits.read().0.get(HEAP_LIMIT as usize).copied();
-        let untold = ContextLimits::default().0.get(HEAP_LIMIT as usize).copied();
-        match heap.filter(|_| heap != untold) {
-            Some(bytes) => session.set_heap_bytes(bytes as u64).map_err(|_| Status::INVALID_VALUE),
-            None => Ok(()),
+/// Tells whoever it concerns of a limit: machine code has the driver's heap, stack and place for what kernels print.
+fn tell_limit(driver: &Driver, limit: u32, value: usize) -> Answer {
+    match limit {
+        0..=HEAP_LIMIT if driver.runs_machine_code() => {
+            let words = [u64::from(limit), value as u64];
+            let set = driver.session.ask_driver(Question::SetLimit, None, &words);
+            set.map(drop).map_err(|error| Status::of(&error))
         }
+        HEAP_LIMIT => driver.session.set_heap_bytes(value as u64).map_err(|_| Status::INVALID_VALUE),
+        _ => Ok(()),
+    }
+}
+
+impl Contexts {
+    /// Tells a session that was just opened what was set of the limits.
+    pub(crate) fn tell_limits(&self, driver: &Driver) -> Answer {
+        let (told, usual) = (self.limits.read().0, ContextLimits::default().0);
+        let changed = (0..).zip(told.into_iter().zip(usual)).filter(|(_, (told, usual))| told != usual);
+        changed.into_iter().try_for_each(|(limit, (value, _))| tell_limit(driver, limit, value))
     }
 }
 

@@ -163,7 +163,7 @@ impl Driver {
         })
         .and_then(|driver| {
             // What the program has said before it moved.
-            driver.contexts.tell_limits(&driver.session)?;
+            driver.contexts.tell_limits(&driver)?;
             Ok(driver)
         })
     }

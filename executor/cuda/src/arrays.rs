@@ -103,6 +103,7 @@ impl Cuda {
             | Question::ClusterSize
             | Question::TensorMapTiled
             | Question::TensorMapIm2col
+            | Question::SetLimit
             | Question::Output => Err(refused("that is no question about such an object")),
         }
     }

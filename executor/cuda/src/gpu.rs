@@ -535,6 +535,10 @@ impl Gpu for Cuda {
                 let made = self.driver.tensor_map(question, words);
                 Ok(self.settle("cuTensorMapEncode", made)?.to_vec())
             }
+            Question::SetLimit => {
+                self.settle("cuCtxSetLimit", self.driver.limit(words))?;
+                Ok(Vec::new())
+            }
             Question::Output => {
                 self.write_output()?;
                 Ok(Vec::new())

@@ -124,6 +124,8 @@ pub enum Question {
     MakeSurface,
     /// Nothing: a surface is destroyed.
     FreeSurface,
+    /// Nothing: a limit of the context is set. Which, and to what: as `cuCtxSetLimit` takes them.
+    SetLimit,
 }
 
 /// A copy between an array and device memory.
@@ -171,6 +173,7 @@ impl Question {
             Self::TensorMapIm2col => 29,
             Self::Output => 0,
             Self::MakeArray => 6,
+            Self::SetLimit => 2,
             Self::MakeTexture => 34,
             Self::FreeArray | Self::FreeTexture | Self::MakeSurface | Self::FreeSurface => 1,
         }

@@ -133,6 +133,7 @@ calls! {
     fill16 = "cuMemsetD16Async"(CUdeviceptr, c_ushort, usize, CUstream);
     fill32 = "cuMemsetD32Async"(CUdeviceptr, c_uint, usize, CUstream);
     active_clusters = "cuOccupancyMaxActiveClusters"(*mut c_int, CUfunction, *const CUlaunchConfig);
+    set_limit = "cuCtxSetLimit"(c_uint, usize);
     cluster_size = "cuOccupancyMaxPotentialClusterSize"(*mut c_int, CUfunction, *const CUlaunchConfig);
     tensor_map_tiled = "cuTensorMapEncodeTiled"(
         *mut c_void, c_uint, c_uint, *mut c_void, *const u64, *const u64, *const c_uint, *const c_uint, c_uint, c_uint, c_uint,

@@ -35,6 +35,14 @@ fn signed(word: u64) -> c_int {
 }
 
 impl Driver {
+    /// Sets a limit of the current context.
+    pub(crate) fn limit(&self, words: &[u64]) -> Result<(), Code> {
+        let [limit] = array::<u32, 1>(words, 0, half);
+        let [value] = array::<usize, 1>(words, 1, |word| usize::try_from(word).unwrap_or(usize::MAX));
+        // SAFETY: it is asked with numbers only, which the driver checks.
+        Code::check(unsafe { (self.set_limit)(limit, value) })
+    }
+
     /// Asks about a launch: how many of its clusters fit, or how large one may be.
     pub(crate) fn ask_clusters(
         &self,
