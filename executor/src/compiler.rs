@@ -16,7 +16,7 @@ use std::{
 
 use bulkhead_fatbin::Image;
 use bulkhead_guard::{
-    Gates,
+    Gates, Reason, Report,
     ast::{FunctionKind, Item, Module},
 };
 use bulkhead_schema::{
@@ -173,7 +173,13 @@ fn confined(
         Error::new(code, error.to_string())
     };
     let text = Image::read(image).map_err(fatbin)?.ptx_for(architecture).map_err(fatbin)?;
-    let unread = |report| Error { code: ErrorCode::ImageInvalid, ..refused(&report, None) };
+    // What does not have PTX's shape is none; what the guard reads no byte of may be PTX all the same.
+    let has_shape = |reason: &Reason| !matches!(reason, Reason::Expected { .. } | Reason::Unterminated(_));
+    let unread = |report: Report| {
+        let refused = refused(&report, None);
+        let is_ptx = report.findings.iter().any(|finding| has_shape(&finding.reason));
+        Error { code: if is_ptx { ErrorCode::ImageRefused } else { ErrorCode::ImageInvalid }, ..refused }
+    };
     let module = bulkhead_guard::parse(&text).map_err(unread)?;
     let (confined, left_out) = bulkhead_guard::confine_each(&module, stray, gates)
         .map_err(|report| refused(&report, Some(&module)))?;

@@ -246,8 +246,15 @@ impl World {
     fn words(&self, at: u64) -> Result<Vec<u32>, Error> {
         self.gpu.copy_to_host(self.stream, self.seen(), DeviceAddress(at))?;
         self.gpu.synchronize(self.stream)?;
-        let longs = self.host.iter().flat_map(|page| &page.0).map(|long| long.load(Ordering::Relaxed));
-        let bytes: Vec<u8> = longs.flat_map(u64::to_le_bytes).collect();
-        Ok(bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect())
+        // Plain loops: this is read thousands of times, and tests are hardly optimized.
+        let mut words = Vec::with_capacity(self.host.len() * 1024);
+        for page in &self.host {
+            for long in &page.0 {
+                let [a, b, c, d, e, f, g, h] = long.load(Ordering::Relaxed).to_le_bytes();
+                words.push(u32::from_le_bytes([a, b, c, d]));
+                words.push(u32::from_le_bytes([e, f, g, h]));
+            }
+        }
+        Ok(words)
     }
 }

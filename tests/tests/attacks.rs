@@ -229,7 +229,8 @@ impl Attacker {
             Ok(_) => return Err("is let in".to_owned()),
             Err(error) => error,
         };
-        if error.code != ErrorCode::ImageRefused || !attack.missing(&error.message).is_empty() {
+        let is_refused = matches!(error.code, ErrorCode::ImageRefused | ErrorCode::ImageInvalid);
+        if !is_refused || !attack.missing(&error.message).is_empty() {
             return Err(format!("expected {:?}, got {error:?}", attack.expected));
         }
         Ok(())
