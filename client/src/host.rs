@@ -85,9 +85,7 @@ impl HostMemory {
         };
         Self { window: Mutex::new(window), heap: Mutex::new(heap), growing: Mutex::default() }
     }
-}
 
-impl HostMemory {
     pub(crate) fn give_up_window(&self) {
         *self.window.lock() = None;
     }

@@ -114,6 +114,31 @@ fn no_branch_back_asks_a_predicate_of_the_guards() {
     assert_ne!(claimed("@!%p0 bra $L0, %r7;"), "");
 }
 
+/// Between the test and the branch of a loop that steps stands its step, and nothing else.
+#[test]
+fn what_stands_between_the_test_and_the_branch_is_the_loops_step() {
+    let stepping = |step: &str| {
+        let set = "mov.u32 %r0, 0;\nmov.u32 %r1, 1;\nmov.u64 %d0, 0;\nadd.s32 %bh_c0, %r0, 100;\nmin.s32 %bh_c0, %bh_c0, 100;\n";
+        let back = format!("setp.lt.s32 %bh_q, %r0, %bh_c0;\n{step}\n@%bh_q bra $L0;\n");
+        why(&module(1, &format!("{LOOK}{set}$L0:\nadd.s32 %r1, %r1, 1;\n{back}")))
+    };
+    assert_eq!(stepping("add.s32 %r0, %r0, 1;"), "");
+    assert_eq!(stepping("add.u32 %r0, %r0, 1;"), "");
+    for step in [
+        "add.s32 %bh_loadmask, %bh_loadmask, 1;",
+        "add.s32 %bh_base, %bh_base, %r1;",
+        "add.s32 %bh_c0, %bh_c0, 1;",
+        "add.s32 %r0, %r0, %bh_base;",
+        "add.s32 %r1, %r1, 1;",
+        "add.s32 %r0, %r1, 1;",
+        "@%bh_q add.s32 %r0, %r0, 1;",
+        "add.s64 %d0, %d0, 1;",
+        "add.s32 %r0, %r0, 1;\nadd.s32 %r0, %r0, 1;",
+    ] {
+        assert_ne!(stepping(step), "", "{step}");
+    }
+}
+
 /// At a label that nobody comes to anything may be claimed.
 #[test]
 fn numbers_that_are_claimed_where_nobody_comes_overflow_nothing() {

@@ -111,7 +111,10 @@ impl Memory {
         context: u64,
         pooled: Option<Pooled>,
     ) -> Answer {
-        crate::driver::keep()?;
+        // An image's variables come with it, also where it is loaded ahead and given back if the process moves.
+        if !matches!(what, What::Variables(_)) {
+            crate::driver::keep()?;
+        }
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let region = Arc::new(Region { what, context, id, hints: Mutex::default(), pooled });
         let refused = self.map.write().insert(start, bytes, region);

@@ -559,10 +559,9 @@ fn per_thread() -> Result<Target, Status> {
         {
             return Ok(target);
         }
-        let handle = {
-            keep()?;
-            driver.streams.create(&driver.session, Order::Blocking, 0, crate::context::current()?)?
-        };
+        keep()?;
+        let handle =
+            driver.streams.create(&driver.session, Order::Blocking, 0, crate::context::current()?)?;
         *own = Some(PerThread(handle));
         driver.streams.named(handle)
     });

@@ -14,10 +14,13 @@ extern "C" __global__ void add_one(unsigned *words, unsigned count) {
     if (at < count) words[at] += 1;
 }
 
+// A variable is loaded with its module ahead of need, and is no reason to stay.
+__device__ unsigned variable = 5;
+
 // Says whether a kernel may allocate so much.
 __global__ void takes(size_t bytes, unsigned *word) {
     void *block = malloc(bytes);
-    *word = block != nullptr;
+    *word = block != nullptr && variable == 5;
     free(block);
 }
 

@@ -187,10 +187,9 @@ impl<'a> Pass<'a> {
 
     /// A register is written: the first step of loops that it leads to the end of.
     fn register(&mut self, instruction: &'a Instruction, name: &str) {
-        for number in self.registers.get(name).into_iter().flatten() {
-            let Some(found) = self.loops.get_mut(*number).filter(|found| found.stepped.is_none()) else {
-                continue;
-            };
+        // Once for each: the first step is the one that counts.
+        for number in self.registers.remove(name).into_iter().flatten() {
+            let Some(found) = self.loops.get_mut(number) else { continue };
             found.stepped = Some(self.labels.len());
             let Of::Counter(counter) = found.of else { continue };
             if let Some(Operand::Integer(step)) = instruction.operands.get(2) {
@@ -236,10 +235,13 @@ impl<'a> Pass<'a> {
         let mut loops = self.loops.iter().peekable();
         let mut open: Vec<&Loop<'_>> = Vec::new();
         for (at, label) in self.labels.iter().enumerate() {
-            while let Some(found) = loops.next_if(|found| found.from <= at) {
-                open.push(found);
-            }
             open.retain(|found| at < found.to);
+            while let Some(found) = loops.next_if(|found| found.from <= at) {
+                // Of more the checker takes none, so that nothing is lost.
+                if at < found.to && open.len() <= verify::TERMS_MAX {
+                    open.push(found);
+                }
+            }
             let term = |found: &&Loop<'_>| {
                 let backs = found.backs.partition_point(|back| *back <= at);
                 let stepped = backs > 0 || found.stepped.is_some_and(|stepped| stepped <= at);

@@ -15,7 +15,7 @@ use crate::ast::{AddressBase, Instruction, Operand, Space, Span, Statement};
 use crate::claims;
 use crate::flow::Flow;
 use crate::gates::{self, Gates};
-use crate::limits::SHARED_TERMS_MAX;
+use crate::limits::{SHARED_TERMS_MAX, SHORT_COST_MAX};
 use crate::names::{self, Class};
 use crate::operands;
 use crate::report::{Reason, Report};
@@ -86,7 +86,8 @@ pub(super) fn verify<'a>(
     }
     let fuel = pass.burns(claimed.fuel.as_ref(), report);
     if kind == Kind::Short {
-        pass.terms.work = fuel.entry;
+        // More is claimed in vain: no more is given.
+        pass.terms.work = fuel.entry.min(SHORT_COST_MAX);
     }
     if let Cow::Owned(fuel) = fuel {
         claimant.fuel(name, fuel);
@@ -414,6 +415,9 @@ impl<'a> Pass<'a> {
         }
         let Some((closing, after)) = self.fuel.closing(here)? else { return Ok(None) };
         self.apart();
+        if !self.labels.contains(closing.label) {
+            return Err(unverified("a branch back to what is no label"));
+        }
         self.tests(closing.reads)?;
         for statement in here.iter().take(closing.length) {
             if let Statement::Instruction(line) = statement {

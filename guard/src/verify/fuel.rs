@@ -343,6 +343,14 @@ struct Term {
 }
 
 impl Term {
+    /// The number of the counter that it is of, and whether it is one at least.
+    fn counter(&self) -> Option<(u32, bool)> {
+        match self.of {
+            Of::Counter(number) => Some((number, self.is_some)),
+            Of::Label(_) => None,
+        }
+    }
+
     fn least(&self) -> i64 {
         i64::from(self.is_some)
     }
@@ -466,7 +474,7 @@ impl State {
 
 const LATE: &str = "the flag is not looked at in time";
 /// Terms that a label may claim.
-const TERMS_MAX: usize = 64;
+pub(crate) const TERMS_MAX: usize = 64;
 /// What may be claimed as left, whichever way: far from where numbers end.
 const CLAIMED_MAX: i64 = 1 << 60;
 /// How far below zero a counter may be claimed to be.
@@ -661,22 +669,22 @@ impl<'s, 'a> Checker<'s, 'a> {
         if !self.watched.contains(name) {
             return;
         }
-        for (number, (by, first)) in (0..).zip(self.events.counters.iter().zip(&self.firsts)) {
-            let By::Step { register, way, .. } = by else { continue };
-            if *register != name && way.register() != Some(name) {
+        // As many as a label claims, however many counters there are.
+        let alive: Vec<(u32, bool)> = state.terms.iter().filter_map(Term::counter).collect();
+        for (number, is_some) in alive {
+            let Some(By::Step { register, way, .. }) = self.events.counter(number) else { continue };
+            if register != name && way.register() != Some(name) {
                 continue;
             }
-            let step = first.as_ref().and_then(|(_, step)| step.as_ref());
-            let steps = *register == name && step.is_some_and(|step| is_step(instruction, register, step));
-            let of = Of::Counter(number);
-            match state.at(of).ok().and_then(|at| state.terms.get(at)) {
-                Some(term) if term.is_some && steps => {
-                    state.less(of, false);
-                    if let Some((turning, is_less)) = &mut self.turning {
-                        *is_less |= *turning == number;
-                    }
-                }
-                _ => state.forget(of),
+            let step = self.first(number).and_then(|(_, step)| step.as_ref());
+            let steps = register == name && step.is_some_and(|step| is_step(instruction, register, step));
+            if !(is_some && steps) {
+                state.forget(Of::Counter(number));
+                continue;
+            }
+            state.less(Of::Counter(number), false);
+            if let Some((turning, is_less)) = &mut self.turning {
+                *is_less |= *turning == number;
             }
         }
     }

@@ -282,7 +282,9 @@ pub(super) fn closing<'a>(
             };
             let mut lines = vec![format!("setp.{test} %bh_q, {register}, {counter}")];
             if second.opcode == "add" {
-                lines.push(Text(second).to_string());
+                // A step of that register, and nothing else: what stands here is checked no further.
+                let ty = second.modifiers.first().filter(|ty| matches!(ty.as_str(), "s32" | "u32"))?;
+                lines.push(format!("add.{ty} {register}, {register}, {}", bound(second, 2)?));
                 step = Some(second);
             }
             lines
