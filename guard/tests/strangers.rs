@@ -117,11 +117,15 @@ fn no_branch_back_asks_a_predicate_of_the_guards() {
 /// Between the test and the branch of a loop that steps stands its step, and nothing else.
 #[test]
 fn what_stands_between_the_test_and_the_branch_is_the_loops_step() {
-    let stepping = |step: &str| {
+    let stepping_with = |inside: &str, step: &str| {
         let set = "mov.u32 %r0, 0;\nmov.u32 %r1, 1;\nmov.u64 %d0, 0;\nadd.s32 %bh_c0, %r0, 100;\nmin.s32 %bh_c0, %bh_c0, 100;\n";
         let back = format!("setp.lt.s32 %bh_q, %r0, %bh_c0;\n{step}\n@%bh_q bra $L0;\n");
-        why(&module(1, &format!("{LOOK}{set}$L0:\nadd.s32 %r1, %r1, 1;\n{back}")))
+        why(&module(1, &format!("{LOOK}{set}$L0:\n{inside}\n{back}")))
     };
+    // Either takes the step, or stands where the loop has taken it.
+    let stepping = |step: &str| stepping_with("add.s32 %r1, %r1, 1;", step);
+    let besides = |step: &str| stepping_with("add.s32 %r0, %r0, 1;", step);
+    assert_eq!(besides(""), "");
     assert_eq!(stepping("add.s32 %r0, %r0, 1;"), "");
     assert_eq!(stepping("add.u32 %r0, %r0, 1;"), "");
     for step in [
@@ -136,6 +140,7 @@ fn what_stands_between_the_test_and_the_branch_is_the_loops_step() {
         "add.s32 %r0, %r0, 1;\nadd.s32 %r0, %r0, 1;",
     ] {
         assert_ne!(stepping(step), "", "{step}");
+        assert_ne!(besides(step), "", "{step}");
     }
 }
 
