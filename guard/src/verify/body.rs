@@ -73,7 +73,7 @@ pub(super) fn verify<'a>(
     let lanes = Lanes::of(statements, &claimed.lanes, is_fast);
     let lanes = lanes.unwrap_or_else(|wrong| nowhere(wrong, report));
     let numbers = Numbers::of(statements, &claimed.numbers);
-    let mut pass = Pass::new(declared, Events::new(kind, copies), labels, (numbers, lanes));
+    let mut pass = Pass::new(declared, Events::new(kind, copies, statements), labels, (numbers, lanes));
     pass.awaits = copies.then_some(None);
     pass.is_fast = is_fast;
     (pass.gates, pass.modules) = (Some(gates), vec![None; modules]);
@@ -116,7 +116,7 @@ pub(super) fn gate<'a>(
     let lanes = Lanes::of_gate(statements, &claimed.lanes);
     let lanes = lanes.unwrap_or_else(|wrong| nowhere(wrong, report));
     let numbers = Numbers::of(statements, &claimed.numbers);
-    let mut pass = Pass::new(declared, Events::new(Kind::Gate, false), labels, (numbers, lanes));
+    let mut pass = Pass::new(declared, Events::new(Kind::Gate, false, statements), labels, (numbers, lanes));
     gates::TOLD.iter().for_each(|name| pass.flow.write(name));
     arguments.iter().for_each(|name| pass.flow.write(name));
     let span = walk(&mut pass, statements, report);

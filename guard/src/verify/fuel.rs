@@ -27,7 +27,6 @@ use crate::ast::{Instruction, Operand, Span, Statement};
 use crate::claims::fuel as claimed;
 use crate::limits::{PATH_COST_MAX, SHORT_COST_MAX, UNLOOKED_COST_MAX};
 use crate::maps::{HashMap, HashSet};
-use crate::names::Class;
 use crate::print::Text;
 use crate::report::Reason;
 use crate::table::{self, Row};
@@ -55,7 +54,7 @@ pub(crate) enum Event<'a> {
     Poll,
     /// Global memory is written, or may be.
     Writes,
-    /// A register of 32 bits is written.
+    /// A register is written that leads to a counter, or is its step.
     Register(&'a Instruction, &'a str),
     /// A counter is set.
     Set(u32, By<'a>),
@@ -87,6 +86,8 @@ pub(crate) struct Events<'a> {
     events: Vec<(Event<'a>, Span)>,
     /// What counts the turns of loops, by their numbers.
     counters: Vec<By<'a>>,
+    /// The registers that lead to counters, and those that are added to them in each turn.
+    watched: HashSet<&'a str>,
     labels: HashSet<&'a str>,
     /// The labels to come that were branched to.
     coming: HashSet<&'a str>,
@@ -98,12 +99,13 @@ pub(crate) struct Events<'a> {
 }
 
 impl<'a> Events<'a> {
-    pub(super) fn new(kind: Kind, copies: bool) -> Self {
+    pub(super) fn new(kind: Kind, copies: bool, statements: &'a [Statement]) -> Self {
         Self {
             kind,
             look: if copies { &LOOK_AND_WAIT } else { &LOOK },
             events: Vec::new(),
             counters: Vec::new(),
+            watched: turns::watched(statements),
             labels: HashSet::default(),
             coming: HashSet::default(),
             passed: HashSet::default(),
@@ -168,6 +170,8 @@ impl<'a> Events<'a> {
     pub(super) fn opening(&mut self, statements: &'a [Statement]) -> Option<turns::Opening<'a>> {
         let number = self.counters();
         let opening = turns::opening(statements, number)?;
+        // Else nobody would have seen them written.
+        opening.by.registers().all(|name| self.watched.contains(name)).then_some(())?;
         self.costs(opening.sets.len() as u64);
         self.counters.push(opening.by);
         self.push(Event::Set(number, opening.by));
@@ -232,8 +236,10 @@ impl<'a> Events<'a> {
 
     /// An instruction that is consumed with others writes these registers.
     pub(super) fn writes(&mut self, instruction: &'a Instruction, writes: &[&'a str]) {
-        for name in writes.iter().filter(|name| matches!(Class::parse(name), Some((Class::Word, _)))) {
-            self.push(Event::Register(instruction, name));
+        for name in writes {
+            if self.watched.contains(name) {
+                self.push(Event::Register(instruction, name));
+            }
         }
     }
 
@@ -493,8 +499,6 @@ struct Checker<'s, 'a> {
     /// What there is at first; and what is left here, none where control does not come.
     first: State,
     here: Option<State>,
-    /// The registers that lead to counters, and those that are added to them.
-    watched: HashSet<&'a str>,
     /// Loops whose pointers were checked: nothing goes back to them but where they turn.
     checked: HashMap<&'a str, u32>,
     /// The one whose label was the last, until it goes back: its counter, and whether that is one less since.
@@ -515,17 +519,12 @@ impl<'s, 'a> Checker<'s, 'a> {
             seen: HashSet::default(),
             first: first.clone(),
             here: Some(first),
-            watched: HashSet::default(),
             checked: HashMap::default(),
             turning: None,
             tries: None,
         };
         for (number, by) in (0..).zip(&events.counters) {
             check.firsts.push(all_of(*by, claims.steps.get(&number).copied()));
-            if let By::Step { register, way, .. } = by {
-                check.watched.insert(register);
-                check.watched.extend(way.register());
-            }
         }
         let labels = events.all().filter_map(|event| match event {
             Event::Label(name) => Some(name),
@@ -666,9 +665,6 @@ impl<'s, 'a> Checker<'s, 'a> {
 
     /// A register is written, which may lead to counters or be a step.
     fn writes(&mut self, state: &mut State, instruction: &Instruction, name: &str) {
-        if !self.watched.contains(name) {
-            return;
-        }
         // As many as a label claims, however many counters there are.
         let alive: Vec<(u32, bool)> = state.terms.iter().filter_map(Term::counter).collect();
         for (number, is_some) in alive {

@@ -8,6 +8,7 @@
 
 use super::fuel::strip;
 use crate::ast::{Instruction, Operand, Predicate, Statement};
+use crate::maps::HashSet;
 use crate::names::{self, Class};
 use crate::print::Text;
 
@@ -18,6 +19,32 @@ pub(crate) enum By<'a> {
     Count(u64),
     /// A register goes up or down to the counter.
     Step { register: &'a str, test: Test, way: Way<'a> },
+}
+
+impl<'a> By<'a> {
+    /// The registers that lead to the counter: the one that is tested, and the one that is added to it.
+    pub(super) fn registers(self) -> impl Iterator<Item = &'a str> {
+        let registers = match self {
+            Self::Count(_) => [None, None],
+            Self::Step { register, way, .. } => [Some(register), way.register()],
+        };
+        registers.into_iter().flatten()
+    }
+}
+
+/// The registers that lead to the counters of a body.
+pub(super) fn watched(statements: &[Statement]) -> HashSet<&str> {
+    let mut watched = HashSet::default();
+    for (index, statement) in statements.iter().enumerate() {
+        let Statement::Instruction(found) = statement else { continue };
+        let Some(Operand::Register(name)) = found.operands.first() else { continue };
+        let number = name.strip_prefix(names::COUNTER).and_then(|number| number.parse().ok());
+        let here = statements.get(index..).unwrap_or_default();
+        if let Some(opening) = number.and_then(|number| opening(here, number)) {
+            watched.extend(opening.by.registers());
+        }
+    }
+    watched
 }
 
 /// How a register is compared with the counter.

@@ -24,7 +24,7 @@ fn pool() -> &'static [Instruction] {
 }
 
 fn events(kind: Kind, counters: &[By<'static>], all: &[Event<'static>]) -> Events<'static> {
-    let mut events = Events::new(kind, false);
+    let mut events = Events::new(kind, false, &[]);
     events.counters = counters.to_vec();
     events.labels = all
         .iter()
