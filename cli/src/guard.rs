@@ -140,7 +140,7 @@ pub(crate) fn gates(files: &[PathBuf]) -> Result<Gates, Failure> {
     let mut gates = Gates::default();
     for file in files {
         let (name, text) = read(file)?;
-        gates.add(&name, &text).map_err(|report| {
+        bulkhead_guard::add_gates(&mut gates, &name, &text).map_err(|report| {
             let told = report.render(&name, &text);
             Failure::new(format!("{name} has no gates that can be granted:\n{}", told.trim_end()))
         })?;

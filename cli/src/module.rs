@@ -136,8 +136,7 @@ struct Module {
 impl Module {
     fn of(text: &str) -> Result<Self, bulkhead_guard::Report> {
         let mut gates = Gates::default();
-        gates.add("", text)?;
-        let window = gates.window("").cloned().unwrap_or_default();
+        let window = bulkhead_guard::add_gates(&mut gates, "", text)?;
         Ok(Self { gates: gates.summaries(), window, digest: bulkhead_module::digest(text.as_bytes()) })
     }
 }

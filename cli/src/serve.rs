@@ -233,10 +233,9 @@ pub(crate) fn protected(
     let mut gates = bulkhead_guard::Gates::default();
     let path = file.display().to_string();
     let text = std::fs::read_to_string(file).map_err(Failure::doing(&path))?;
-    gates.add(name, &text).map_err(|report| {
+    let window = bulkhead_guard::add_gates(&mut gates, name, &text).map_err(|report| {
         Failure::new(format!("{path} has no gates that can be granted:\n{}", report.render(&path, &text)))
     })?;
-    let window = gates.window(name).cloned().unwrap_or_default();
     let bytes = bytes.unwrap_or(window.bytes_min());
     if window.bytes_min() > bytes {
         return Err(Failure::new(format!(

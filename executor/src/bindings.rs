@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use bulkhead_gpu::{DeviceAddress, EntryId, HostAddress, HostRange};
-use bulkhead_guard::GATE_PARAMETERS;
 use bulkhead_ring::Bind;
 use bulkhead_schema::{
     ErrorCode, Handle, Run,
     limits::{CAPABILITIES_MAX, SESSIONS_MAX},
 };
+use bulkhead_verifier::GATE_PARAMETERS;
 use parking_lot::Mutex;
 
 use crate::{

@@ -66,7 +66,8 @@ fn callable(files: &[PathBuf]) -> io::Result<Gates> {
     let mut gates = Gates::default();
     for file in files {
         let name = file.to_string_lossy();
-        gates.add(&name, &std::fs::read_to_string(file)?).map_err(io::Error::other)?;
+        let text = std::fs::read_to_string(file)?;
+        bulkhead_guard::add_gates(&mut gates, &name, &text).map_err(io::Error::other)?;
     }
     Ok(gates)
 }

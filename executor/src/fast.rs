@@ -1,11 +1,11 @@
 //! Fast versions of entries: for launches whose pointers are what the guard's proofs rest on.
 
 use bulkhead_gpu::{EntryId, ParameterLayout};
-use bulkhead_guard::{BoundTerm, FastVersion, PointerTerm, SharedTerm};
 use bulkhead_mm::{HALF_BYTES, WINDOW_BYTES, ZONE_BYTES};
+use bulkhead_verifier::{BoundTerm, FastVersion, PointerTerm, SharedTerm};
 
 // What is proven reaches no further from a window than a zone.
-const _: () = assert!(bulkhead_guard::limits::REACH_BYTES <= ZONE_BYTES);
+const _: () = assert!(bulkhead_verifier::limits::REACH_BYTES <= ZONE_BYTES);
 
 /// What all threads of one launch may do together that do not look at their session's flag, in units of the guard's opcode
 /// table, counted for each warp: some ten milliseconds of a device's time, at worst.
@@ -105,8 +105,8 @@ impl Fast {
 
 #[cfg(test)]
 mod tests {
-    use bulkhead_guard::{Part, along};
     use bulkhead_mm::{Slot, WORKBENCH};
+    use bulkhead_verifier::{Part, along};
 
     use super::*;
 

@@ -20,7 +20,7 @@ const STOP: u32 = u32::MAX;
 /// No session's stream is as urgent: work of theirs that waits is not in this stream's way.
 const PRIORITY: i32 = -5;
 
-const _: () = assert!(FLAG_BYTES == bulkhead_guard::FLAG_BYTES as u64);
+const _: () = assert!(FLAG_BYTES == bulkhead_verifier::FLAG_BYTES as u64);
 
 /// What a flag says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use std::{
 };
 
 use bulkhead_gpu::{EntryInfo, Error as DeviceError};
-use bulkhead_guard::{Verified, in_tenants_names};
 use bulkhead_schema::Digest;
+use bulkhead_verifier::{Verified, in_tenants_names};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::{
@@ -130,7 +130,7 @@ impl Images {
 
 /// What code is kept under: the text, and all that decides what the assembler makes of it.
 fn key(text: Digest, compiler: &str, architecture: u32) -> Digest {
-    let guard = bulkhead_guard::VERSION.as_bytes();
+    let guard = bulkhead_verifier::VERSION.as_bytes();
     Digest::of(&[&text.0, compiler.as_bytes(), &architecture.to_le_bytes(), guard])
 }
 

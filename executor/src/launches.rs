@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use bulkhead_gpu::{Error, Launch};
-use bulkhead_guard::limits::UNLOOKED_COST_MAX;
 use bulkhead_ring::{Blocks, Record};
 use bulkhead_schema::ErrorCode;
+use bulkhead_verifier::limits::UNLOOKED_COST_MAX;
 
 use crate::{
     fast::work_of,

@@ -9,13 +9,13 @@ use std::{
 };
 
 use bulkhead_gpu::{Compiled, EntryInfo};
-use bulkhead_guard::GATE_PARAMETERS;
 use bulkhead_schema::{
     Digest, Error, ErrorCode, Handle,
     bulkhead_capnp::entry,
     executor_capnp::{self as wire, reply},
     limits,
 };
+use bulkhead_verifier::GATE_PARAMETERS;
 use parking_lot::Mutex;
 
 use crate::{
@@ -132,7 +132,7 @@ fn announced(found: usize, count: usize) -> Error {
 /// Compiles a text, or takes what was kept, where the device needs machine code.
 fn compile(
     executor: &Executor,
-    verified: &bulkhead_guard::Verified,
+    verified: &bulkhead_verifier::Verified,
     text: Digest,
 ) -> Result<(Compiled, Origin), bulkhead_gpu::Error> {
     let gpu = &*executor.gpu;
@@ -147,7 +147,7 @@ fn compile(
 
 /// The entries as the device has them, in the order of the text: what a launch needs, and what clients are told.
 pub(crate) fn describe(
-    verified: &bulkhead_guard::Verified,
+    verified: &bulkhead_verifier::Verified,
     infos: &[EntryInfo],
     count: usize,
 ) -> Result<(Vec<Template>, Vec<EntryInfo>), Error> {

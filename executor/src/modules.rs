@@ -23,13 +23,13 @@ use std::{
 use bulkhead_gpu::{
     Access, DeviceAddress, Error as DeviceError, FillPattern, Gpu, HostAddress, HostRange, MemoryId, StreamId,
 };
-use bulkhead_guard::{GATE_PARAMETERS, Gates};
 use bulkhead_mm::{PROTECTED_BYTES, PROTECTED_WINDOWS, ProtectedWindow};
 use bulkhead_ring::{
     ActivityWriter,
     memory::{Shared, create_shared},
 };
 use bulkhead_schema::{Error, ErrorCode, limits};
+use bulkhead_verifier::{GATE_PARAMETERS, Gates};
 use parking_lot::Mutex;
 
 use crate::{bindings::Called, decode::WindowOrigin, device};
@@ -250,10 +250,8 @@ impl Modules {
         origin: WindowOrigin,
     ) -> Result<(), Error> {
         let mut gates = Gates::default();
-        gates
-            .add(&id.to_string(), text)
+        let window = bulkhead_guard::add_gates(&mut gates, &id.to_string(), text)
             .map_err(|report| Error::new(ErrorCode::ImageRefused, format!("the module's gates: {report}")))?;
-        let window = gates.window(&id.to_string()).cloned().unwrap_or_default();
         let (wanted, variable_bytes) = (window.host_bytes(), window.device.bytes);
         if wanted != host_bytes || host_bytes >= bytes {
             return Err(refused("the module's gates have other variables in host memory"));

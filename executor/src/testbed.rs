@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use bulkhead_gpu::{EntryId, Error, Gpu, ImageId, Launch, StreamId};
-use bulkhead_guard::Verified;
 use bulkhead_mm::Slot;
+use bulkhead_verifier::Verified;
 
 use crate::{
     bindings::Template,

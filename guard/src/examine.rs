@@ -10,11 +10,11 @@ use crate::ast::{
 use crate::facts::Facts;
 use crate::gates::Gates;
 use crate::names;
-use crate::print::Text;
 use crate::report::{Reason, Report};
 use crate::table::{self, Row, Treatment};
 use crate::values::{Known as _, Proof};
 use crate::{access, anchors, confine, parse};
+use bulkhead_ptx::print::Text;
 
 /// A text, read and confined as far as that goes.
 #[derive(Debug)]

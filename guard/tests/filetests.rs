@@ -33,7 +33,8 @@ fn gates(text: &str) -> Gates {
     for file in text.lines().filter_map(|line| line.strip_prefix("// gates: ")) {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("filetests/gates").join(file);
         let text = std::fs::read_to_string(path).unwrap();
-        gates.add(file, &text).unwrap_or_else(|report| panic!("{}", report.render(file, &text)));
+        bulkhead_guard::add_gates(&mut gates, file, &text)
+            .unwrap_or_else(|report| panic!("{}", report.render(file, &text)));
     }
     gates
 }

@@ -1,7 +1,9 @@
 //! What is a gate, and what is no call of one.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bulkhead_guard::{Gates, Stray, Verified, confine_with, parse, print, verify, verify_with};
+use bulkhead_guard::{
+    GateWindow, Gates, Stray, Verified, add_gates, confine_with, parse, print, verify, verify_with,
+};
 
 const LOG: &str = include_str!("../filetests/gates/log.ptx");
 const CALLS: &str = include_str!("../filetests/gates/accept/calls.ptx");
@@ -9,7 +11,7 @@ const ONE_CALL: &str = include_str!("../filetests/gates/confine/call.ptx");
 
 fn log() -> Gates {
     let mut gates = Gates::default();
-    gates.add("log", LOG).unwrap();
+    add_gates(&mut gates, "log", LOG).unwrap();
     gates
 }
 
@@ -24,7 +26,7 @@ fn gate(body: &str) -> Result<(), String> {
          .reg .pred %p<4>;\n.reg .b32 %r<8>;\n.reg .b64 %rd<8>;\n\
          ld.param.u64 %rd1, [a];\n{body}\nst.param.b32 [r], %r1;\nret;\n}}\n"
     );
-    Gates::default().add("m", &text).map_err(|report| report.to_string())
+    add_gates(&mut Gates::default(), "m", &text).map(drop).map_err(|report| report.to_string())
 }
 
 #[test]
@@ -97,16 +99,17 @@ fn a_module_of_gates_has_nothing_else() {
         (".visible .func g(.param .align 8 .b8 x[16]) { ret; }", "of other than 32 or 64 bits, `x`"),
         (".visible .func __bh_g() { ret; }", "the name `__bh_g` is reserved"),
     ] {
-        let refused = Gates::default().add("m", &format!("{header}{text}\n")).unwrap_err().to_string();
+        let refused =
+            add_gates(&mut Gates::default(), "m", &format!("{header}{text}\n")).unwrap_err().to_string();
         assert!(refused.contains(message), "{text}: {refused}");
     }
     let mut gates = log();
-    let refused = gates.add("another", LOG).unwrap_err().to_string();
+    let refused = add_gates(&mut gates, "another", LOG).unwrap_err().to_string();
     assert!(refused.contains("`log_append` is declared twice"), "{refused}");
 }
 
-/// A gate with two variables in its module's window.
-fn gate_with_variables(body: &str) -> Result<Gates, String> {
+/// A gate with two variables in its module's window, and that.
+fn gate_with_variables(body: &str) -> Result<(Gates, GateWindow), String> {
     let text = format!(
         ".version 8.0\n.target sm_90\n.address_size 64\n\
          .visible .global .align 8 .u64 own = 5;\n.global .align 16 .b8 table[64];\n\
@@ -117,8 +120,8 @@ fn gate_with_variables(body: &str) -> Result<Gates, String> {
          {body}\nst.param.b64 [r], %rd9;\nret;\n}}\n"
     );
     let mut gates = Gates::default();
-    gates.add("m", &text).map_err(|report| report.to_string())?;
-    Ok(gates)
+    let window = add_gates(&mut gates, "m", &text).map_err(|report| report.to_string())?;
+    Ok((gates, window))
 }
 
 #[test]
@@ -147,13 +150,13 @@ fn accesses_are_the_modules_that_begin_at_its_variables_and_all_others_the_calle
         ("atom.add.u64 %rd9, [%rd3], 1;\nred.global.add.u64 [%rd1], 1;", 1),
         (".pragma \"bulkhead protected\";\nld.global.u64 %rd9, [%rd2];", 1),
     ] {
-        let gates = gate_with_variables(body).unwrap_or_else(|refused| panic!("{body}: {refused}"));
+        let (gates, _) = gate_with_variables(body).unwrap_or_else(|refused| panic!("{body}: {refused}"));
         let text = confined(calls, &gates);
         let first = text.split("__bh_fast_k").next().unwrap();
         assert_eq!(first.matches("or.b64 %bh_a, %bh_a, %bh_gbase;").count(), protected, "{body}\n{text}");
         verify_with(&text, &gates).unwrap();
     }
-    let told = gate_with_variables("mov.u64 %rd9, 0;").unwrap().window("m").unwrap().clone();
+    let told = gate_with_variables("mov.u64 %rd9, 0;").unwrap().1;
     assert_eq!((told.host.bytes, told.host_bytes(), told.bytes_min()), (0, 0, 2 << 20));
     let window = told.device;
     let places: Vec<_> =
@@ -170,8 +173,7 @@ fn managed_variables_count_down_from_the_windows_end() {
          .visible .func (.param .b64 r) g()\n{\n.reg .b64 %rd<8>;\nmov.u64 %rd1, ring;\nld.global.u64 %rd2, [%rd1+16];\n\
          ld.global.u64 %rd3, [bell];\nst.global.u64 [own+8], %rd3;\nst.param.b64 [r], %rd2;\nret;\n}\n";
     let mut gates = Gates::default();
-    gates.add("m", text).unwrap();
-    let window = gates.window("m").unwrap();
+    let window = add_gates(&mut gates, "m", text).unwrap();
     let places = |part: &bulkhead_guard::data::Data| -> Vec<(String, u64)> {
         part.variables.iter().map(|found| (found.name.clone(), found.at)).collect()
     };
@@ -235,7 +237,7 @@ fn the_grid_of_an_entry_is_not_cut_where_a_gate_asks_for_it() {
              st.param.b32 [r], %r1;\nret;\n}}\n"
         );
         let mut gates = Gates::default();
-        gates.add("m", &text).unwrap();
+        add_gates(&mut gates, "m", &text).unwrap();
         let entry = ".version 8.0\n.target sm_90\n.address_size 64\n\
             .extern .func (.param .b32 r) asks();\n.visible .entry k(.param .u64 p)\n{\n\
             .reg .b32 %r<3>;\n.reg .b64 %rd1;\nld.param.u64 %rd1, [p];\nmov.u32 %r2, %ctaid.x;\n\
@@ -252,7 +254,7 @@ fn a_text_is_of_the_version_and_for_the_architecture_of_the_gates_that_it_calls(
     let newer = LOG.replacen(".version 6.0", ".version 8.3", 1).replacen(".target sm_70", ".target sm_89", 1);
     assert_ne!(newer, LOG);
     let mut gates = Gates::default();
-    gates.add("log", &newer).unwrap();
+    add_gates(&mut gates, "log", &newer).unwrap();
     let header = |text: &str| {
         let printed = confined(text, &gates);
         verify_with(&printed, &gates).unwrap();
@@ -273,7 +275,7 @@ fn a_text_is_of_the_version_and_for_the_architecture_of_the_gates_that_it_calls(
 fn gates_of_two_modules_keep_their_windows_apart() {
     let mut gates = log();
     let other = LOG.replace("log_append", "aside").replace("sum_of_four", "sum_aside");
-    gates.add("aside", &other).unwrap();
+    add_gates(&mut gates, "aside", &other).unwrap();
     let text = CALLS.replace(".param .b32 retval) nobodys", ".param .b32 retval) aside");
     let text = text.replace("call (%r4), twice, (%rd1);", "call (%r4), aside, (%rd1);");
     let printed = confined(&text, &gates);
@@ -296,7 +298,7 @@ fn a_call_is_verified_only_with_the_very_gates_that_it_was_made_for() {
     verify_with(&printed, &log()).unwrap();
     assert!(verify(&printed).unwrap_err().to_string().contains("a gate that is not granted"));
     let mut others = Gates::default();
-    others.add("log", &LOG.replace("1023;", "1024;")).unwrap();
+    add_gates(&mut others, "log", &LOG.replace("1023;", "1024;")).unwrap();
     assert!(verify_with(&printed, &others).unwrap_err().to_string().contains("not a call of a gate"));
 }
 

@@ -291,7 +291,7 @@ fn edited_gates_are_refused_or_verified_where_they_are_called() {
     let texts = modules();
     for text in &texts {
         let mut gates = Gates::default();
-        gates.add("m", text).unwrap();
+        bulkhead_guard::add_gates(&mut gates, "m", text).unwrap();
         let module = parse(&caller(&gates)).unwrap();
         let confined = print(&confine_verified(&module, Stray::Silent, &gates).unwrap());
         verify_with(&confined, &gates).unwrap();
@@ -321,7 +321,7 @@ fn edited_gates_are_refused_or_verified_where_they_are_called() {
             text = edit(&text, &words, &mut random);
         }
         let mut gates = Gates::default();
-        if gates.add("m", &text).is_err() {
+        if bulkhead_guard::add_gates(&mut gates, "m", &text).is_err() {
             continue;
         }
         taken += 1;

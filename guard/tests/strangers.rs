@@ -17,6 +17,9 @@ setp.lt.s32 %bh_q, %bh_n, 0;
 @%bh_q exit;
 ";
 
+/// The flag is loaded again and looked at.
+const POLL: &str = LOOK;
+
 /// An entry with so many counters.
 fn entry(name: &str, words: usize, counters: usize, body: &str) -> String {
     let counters = if counters == 0 { String::new() } else { format!(".reg .b32 %bh_c<{counters}>;\n") };
@@ -142,6 +145,30 @@ fn what_stands_between_the_test_and_the_branch_is_the_loops_step() {
         assert_ne!(stepping(step), "", "{step}");
         assert_ne!(besides(step), "", "{step}");
     }
+}
+
+/// A loop that is entered behind where its counter is set would compare with what another thread left in that register.
+#[test]
+fn a_counter_is_set_on_every_way_to_where_it_is_asked() {
+    let stepping = |around: &str| {
+        format!(
+            "{LOOK}ld.param.u64 %d0, [bh_v_p];\nmov.u32 %r0, %tid.x;\nmov.u32 %r1, 0;\nsetp.lt.u32 %p0, %r0, 2000;\n\
+             {around}\nadd.s32 %bh_c0, %r1, 100;\nmin.u32 %bh_c0, %bh_c0, %r0;\n$L0:\n$L1:\n{POLL}\
+             setp.lt.u32 %bh_q, %r1, %bh_c0;\n@%bh_q bra $L2;\nret;\n$L2:\nadd.s32 %r1, %r1, 1;\nbra $L1;\n"
+        )
+    };
+    assert_eq!(why(&module(1, &stepping(""))), "");
+    let read = why(&module(1, &stepping("@%p0 bra $L1;")));
+    assert!(read.contains("a counter that is not set on every way"), "{read}");
+    let counting = |around: &str| {
+        format!(
+            "{LOOK}mov.u32 %r0, %tid.x;\nsetp.lt.u32 %p0, %r0, 2000;\n{around}\n\
+             mov.u32 %bh_c0, 100;\n$L0:\n$L1:\n{POLL}add.s32 %bh_c0, %bh_c0, -1;\nsetp.gt.s32 %bh_q, %bh_c0, 0;\n\
+             @%bh_q bra $L1;\n"
+        )
+    };
+    assert_eq!(why(&module(1, &counting(""))), "");
+    assert_ne!(why(&module(1, &counting("@%p0 bra $L1;"))), "");
 }
 
 /// At a label that nobody comes to anything may be claimed.

@@ -321,7 +321,7 @@ fn try_one(source: &str, seed: u64, nvcc: &str) -> Became {
     }
     let text = fs::read_to_string(&made).expect("it was written");
     let mut gates = Gates::default();
-    let added = gates.add("m", &text);
+    let added = bulkhead_guard::add_gates(&mut gates, "m", &text);
     assert!(added.is_ok(), "seed {seed}: `module build` takes what cannot be granted\n{source}");
     let module = parse(&caller(&gates)).expect("the caller is PTX");
     match confine_verified(&module, Stray::Silent, &gates) {

@@ -17,18 +17,22 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("schema/fatbin", &[]),
     ("caps", &["schema"]),
     ("mm", &["schema"]),
-    ("guard", &["mm"]),
-    ("guard/link", &["guard"]),
+    ("guard/ptx", &[]),
+    ("guard/verifier", &["guard/ptx", "mm"]),
+    ("guard", &["guard/ptx", "guard/verifier"]),
+    ("guard/link", &["guard/ptx"]),
     ("executor/gpu", &[]),
-    ("executor/softgpu", &["executor/gpu", "guard", "mm"]),
+    ("executor/softgpu", &["executor/gpu", "guard/ptx", "guard/verifier", "guard", "mm"]),
     ("executor/cuda", &["executor/gpu"]),
-    ("executor/linter", &["guard"]),
+    ("executor/linter", &["guard/verifier", "guard"]),
     (
         "executor",
         &[
             "schema",
             "schema/ring",
             "schema/fatbin",
+            "guard/ptx",
+            "guard/verifier",
             "guard",
             "mm",
             "executor/gpu",
@@ -105,7 +109,7 @@ const DOORS: &[(&str, &str)] = &[
 ];
 
 /// Crates whose every dependency is justified in `deny.toml`.
-const TRUSTED: &[&str] = &["kernel", "caps", "mm", "guard"];
+const TRUSTED: &[&str] = &["kernel", "caps", "mm", "guard/ptx", "guard/verifier"];
 
 const LINES_MAX: usize = 800;
 

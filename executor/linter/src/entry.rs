@@ -1,6 +1,6 @@
 //! One entry: its code, its attributes, and whether they fit its text.
 
-use bulkhead_guard::{entry_of, is_fast_version};
+use bulkhead_verifier::{entry_of, is_fast_version};
 
 use crate::{
     ARCHITECTURE, Counts, Footprint, LintedEntry, Refusal, SHARED_RESERVED_BYTES, SPILL_BYTES_MAX,

@@ -38,7 +38,7 @@ mod opcodes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use bulkhead_guard::{Footprint, Uses};
+pub use bulkhead_verifier::{Footprint, Uses};
 
 use crate::{
     attributes::Attributes,
@@ -175,8 +175,8 @@ pub fn inspect(cubin: &[u8]) -> Result<Linted, Refusal> {
 
 /// An entry as messages name it: what the tenant calls it.
 fn named(symbol: &str) -> String {
-    let fast = if bulkhead_guard::is_fast_version(symbol) { " (its fast version)" } else { "" };
-    format!("`{}`{fast}", bulkhead_guard::entry_of(symbol))
+    let fast = if bulkhead_verifier::is_fast_version(symbol) { " (its fast version)" } else { "" };
+    format!("`{}`{fast}", bulkhead_verifier::entry_of(symbol))
 }
 
 fn summary(architecture: u32, found: Vec<Found>) -> Linted {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use bulkhead_gpu::ParameterLayout;
-use bulkhead_guard::ast::Place;
+use bulkhead_ptx::ast::Place;
 
 use crate::alu::carry::Kind as CarryKind;
 use crate::alu::convert::Conversion;

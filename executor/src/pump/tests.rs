@@ -10,13 +10,13 @@ use bulkhead_gpu::{
     Access, Compiled, DeviceAddress, DeviceInfo, EntryId, EventId, FillPattern, Gpu, GraphId, HostAddress,
     HostRange, ImageId, Launch, LoadedImage, MemoryId, Node, StreamId, Work,
 };
-use bulkhead_guard::FastVersion;
 use bulkhead_mm::Slot;
 use bulkhead_ring::{
     Bind, Blocks, CompletionWriter, LaunchShape, ParameterPlace, Pattern, Producer, Record,
     memory::{Completion, Ring},
 };
 use bulkhead_schema::Handle;
+use bulkhead_verifier::FastVersion;
 use parking_lot::Mutex;
 
 use super::*;

@@ -91,7 +91,7 @@ fn module(kernel: &mut Kernel, module: u32, gates: &str, granted: &[(u32, u64)])
 
 fn ask_to_load(kernel: &mut Kernel, session: u32, (image, gates): (&str, &str), entries: &[Handle]) -> u64 {
     let mut callable = Gates::default();
-    callable.add("gates", gates).unwrap();
+    bulkhead_guard::add_gates(&mut callable, "gates", gates).unwrap();
     let compiled =
         bulkhead_executor::compiler::compile_with(image.as_bytes(), Target::of(90), &callable).unwrap();
     let text = text(&compiled.text);

@@ -19,8 +19,8 @@
 mod merge;
 mod rename;
 
-use bulkhead_guard::ast::Module;
-use bulkhead_guard::{Report, parse, print};
+use bulkhead_ptx::ast::Module;
+use bulkhead_ptx::{Report, parse, print};
 
 /// One module of relocatable PTX.
 #[derive(Debug, Clone, Copy)]

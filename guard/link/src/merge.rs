@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use bulkhead_guard::ast::{Function, Item, Linkage, Module, Space, Variable};
+use bulkhead_ptx::ast::{Function, Item, Linkage, Module, Space, Variable};
 
 use crate::{Error, Named, rename};
 

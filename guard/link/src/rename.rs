@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use bulkhead_guard::ast::{
+use bulkhead_ptx::ast::{
     Address, AddressBase, Directive, Function, Item, Module, Operand, Statement, Variable,
 };
 

@@ -1,8 +1,8 @@
 //! What comes out of units that are linked.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bulkhead_guard::ast::{Function, Item, Module};
 use bulkhead_link::{Error, Unit, link};
+use bulkhead_ptx::ast::{Function, Item, Module};
 
 const HEAD: &str = ".version 8.0\n.target sm_80\n.address_size 64\n";
 
@@ -10,7 +10,7 @@ fn linked(units: &[&str]) -> Result<Module, Error> {
     let texts: Vec<String> = units.iter().map(|unit| format!("{HEAD}{unit}")).collect();
     let names = ["a", "b", "c", "d"];
     let units: Vec<Unit<'_>> = names.iter().zip(&texts).map(|(name, text)| Unit { name, text }).collect();
-    link(&units).map(|text| bulkhead_guard::parse(&text).unwrap())
+    link(&units).map(|text| bulkhead_ptx::parse(&text).unwrap())
 }
 
 fn functions(module: &Module) -> Vec<&Function> {
@@ -125,7 +125,7 @@ fn the_newest_version_and_architecture_of_the_units_is_that_of_all() {
         Unit { name: "b", text: ".version 8.3\n.target sm_90\n.address_size 64\n" },
         Unit { name: "c", text: ".version 7.8\n.target sm_80, texmode_independent\n.address_size 64\n" },
     ];
-    let module = bulkhead_guard::parse(&link(&units).unwrap()).unwrap();
+    let module = bulkhead_ptx::parse(&link(&units).unwrap()).unwrap();
     assert_eq!(module.version, (8, 3));
     assert_eq!(module.target, ["sm_90", "texmode_independent"]);
 }
@@ -136,7 +136,7 @@ fn lines_name_the_file_of_their_unit() {
         format!(".visible .entry {name}()\n{{\n.loc 1 7 5\nret;\n}}\n.file 1 \"/src/{name}.cu\"\n")
     };
     let module = linked(&[&unit("first"), &unit("second")]).unwrap();
-    let text = bulkhead_guard::print(&module);
+    let text = bulkhead_ptx::print(&module);
     assert!(text.contains(".file 2 \"/src/second.cu\"") && text.contains(".loc 2 7 5"), "{text}");
     assert!(text.contains(".file 1 \"/src/first.cu\"") && text.contains(".loc 1 7 5"), "{text}");
 }

@@ -3,55 +3,12 @@
 //! Loops are those that counters, or claims of turns, end. What a loop spends in one turn is what all its statements cost. One pass
 //! in the order of the text finds that, and so which terms a label has. What is left besides is tried out with the checker.
 
-use std::fmt;
-
 use crate::ast::{Instruction, Operand};
 use crate::limits::{PATH_COST_MAX, SHORT_COST_MAX};
 use crate::maps::HashMap;
-use crate::verify::fuel::{self as verify, Event, Events, Kind};
-use crate::verify::turns::By;
-
-/// What a claimed term is of.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Of {
-    /// The counter of this number.
-    Counter(u32),
-    /// A label of which it is claimed how often it is come to.
-    Label(String),
-}
-
-/// What is claimed of a term at a label.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Term {
-    pub(crate) of: Of,
-    /// Whether it is one at least.
-    pub(crate) is_some: bool,
-    /// How far below zero its counter may be.
-    pub(crate) fell: u32,
-    /// How much fuel is left for each of it: until the next poll, and until the first look.
-    pub(crate) poll: u64,
-    pub(crate) look: u64,
-}
-
-/// What is claimed to be left at a label.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct AtLabel {
-    /// Until the next poll, besides what is left for each term.
-    pub(crate) poll: i64,
-    /// Until the first look; none where there has been one.
-    pub(crate) look: Option<i64>,
-    pub(crate) terms: Vec<Term>,
-}
-
-/// What is claimed of one body.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Fuel {
-    /// What a thread spends at most, where nothing looks at the flag.
-    pub(crate) entry: u64,
-    /// By which step registers come to counters that do not say so themselves.
-    pub(crate) steps: HashMap<u32, i64>,
-    pub(crate) labels: HashMap<String, AtLabel>,
-}
+use bulkhead_verifier::claims::fuel::{AtLabel, Fuel, Of, Term};
+use bulkhead_verifier::fuel::{self as verify, Event, Events, Kind};
+use bulkhead_verifier::turns::By;
 
 /// A loop.
 struct Loop<'a> {
@@ -96,33 +53,30 @@ struct Pass<'a> {
     looks: usize,
 }
 
-impl Fuel {
-    /// What can be said of a body. `turns` tells of labels how often they are come to at most.
-    pub(crate) fn of<'a>(events: &Events<'a>, turns: impl Fn(&str) -> Option<u64>) -> Self {
-        let mut pass = Pass::default();
-        for event in events.all() {
-            pass.event(event, &turns);
-        }
-        let mut fuel = pass.claims();
-        let given = match events.kind() {
-            Kind::Short => SHORT_COST_MAX,
-            Kind::Gate => PATH_COST_MAX,
-            Kind::Looks | Kind::Plain => 0,
-        };
-        fuel.entry = given;
-        let (left, least) = events.left(&fuel, turns);
-        // What is left over in the end need not be given.
-        let least = if given > 0 { least } else { 0 };
-        fuel.entry =
-            i64::try_from(given).ok().and_then(|given| u64::try_from(given - least).ok()).unwrap_or(0);
-        for (label, (poll, look)) in left {
-            if let Some(claim) = fuel.labels.get_mut(label) {
-                let (of_poll, of_look) = if events.kind() == Kind::Gate { (least, 0) } else { (0, least) };
-                (claim.poll, claim.look) = (poll - of_poll, look.map(|look| look - of_look));
-            }
-        }
-        fuel
+/// What can be said of a body. `turns` tells of labels how often they are come to at most.
+pub(crate) fn of<'a>(events: &Events<'a>, turns: impl Fn(&str) -> Option<u64>) -> Fuel {
+    let mut pass = Pass::default();
+    for event in events.all() {
+        pass.event(event, &turns);
     }
+    let mut fuel = pass.claims();
+    let given = match events.kind() {
+        Kind::Short => SHORT_COST_MAX,
+        Kind::Gate => PATH_COST_MAX,
+        Kind::Looks | Kind::Plain => 0,
+    };
+    fuel.entry = given;
+    let (left, least) = events.left(&fuel, turns);
+    // What is left over in the end need not be given.
+    let least = if given > 0 { least } else { 0 };
+    fuel.entry = i64::try_from(given).ok().and_then(|given| u64::try_from(given - least).ok()).unwrap_or(0);
+    for (label, (poll, look)) in left {
+        if let Some(claim) = fuel.labels.get_mut(label) {
+            let (of_poll, of_look) = if events.kind() == Kind::Gate { (least, 0) } else { (0, least) };
+            (claim.poll, claim.look) = (poll - of_poll, look.map(|look| look - of_look));
+        }
+    }
+    fuel
 }
 
 impl<'a> Pass<'a> {
@@ -257,66 +211,5 @@ impl<'a> Pass<'a> {
             labels.insert((*label).to_owned(), AtLabel { poll: 0, look: None, terms });
         }
         Fuel { entry: 0, steps: self.steps, labels }
-    }
-}
-
-impl fmt::Display for Fuel {
-    /// A line for each claim, in order.
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(out, "spends {}", self.entry)?;
-        let mut steps: Vec<_> = self.steps.iter().collect();
-        steps.sort_unstable();
-        for (counter, step) in steps {
-            writeln!(out, "steps {counter} {step}")?;
-        }
-        let mut labels: Vec<_> = self.labels.iter().collect();
-        labels.sort_unstable_by_key(|(label, _)| label.as_str());
-        for (label, AtLabel { poll, look, terms }) in labels {
-            match look {
-                Some(look) => writeln!(out, "fuel {label} {poll} {look}")?,
-                None => writeln!(out, "fuel {label} {poll}")?,
-            }
-            for Term { of, is_some, fell, poll, look } in terms {
-                let least = if *is_some { "some" } else { "any" };
-                match of {
-                    Of::Counter(number) => {
-                        writeln!(out, "for {label} counter {number} {least} {fell} {poll} {look}")?
-                    }
-                    Of::Label(of) => writeln!(out, "for {label} label {of} {least} {fell} {poll} {look}")?,
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Fuel {
-    /// Reads a line: whether it is one of these claims; none where it is one of them and wrong.
-    pub(crate) fn read(&mut self, words: &[&str]) -> Option<bool> {
-        match words {
-            ["spends", entry] => self.entry = entry.parse().ok()?,
-            ["steps", counter, step] => drop(self.steps.insert(counter.parse().ok()?, step.parse().ok()?)),
-            ["fuel", label, poll, look @ ..] => {
-                let look = match look {
-                    [] => None,
-                    [look] => Some(look.parse().ok()?),
-                    _ => return None,
-                };
-                let at = AtLabel { poll: poll.parse().ok()?, look, terms: Vec::new() };
-                self.labels.insert((*label).to_owned(), at);
-            }
-            ["for", label, of @ ("counter" | "label"), name, least, fell, poll, look] => {
-                let of = match *of {
-                    "counter" => Of::Counter(name.parse().ok()?),
-                    _ => Of::Label((*name).to_owned()),
-                };
-                let (is_some, fell) = (*least == "some", fell.parse().ok()?);
-                let term = Term { of, is_some, fell, poll: poll.parse().ok()?, look: look.parse().ok()? };
-                self.labels.get_mut(*label)?.terms.push(term);
-            }
-            ["spends" | "steps" | "fuel" | "for", ..] => return None,
-            _ => return Some(false),
-        }
-        Some(true)
     }
 }

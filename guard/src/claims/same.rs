@@ -3,12 +3,13 @@
 //! They do where all that is written to them is made of what is the same, at places to which lanes come together: each of
 //! them has come to the same such places before, in the same order.
 
-use super::Uniformity;
+use bulkhead_verifier::claims::Uniformity;
+
 use crate::ast::Instruction;
 use crate::maps::HashMap;
 use crate::names;
 use crate::table::{self, Row};
-use crate::verify::convergence::{Makes, makes, of_special};
+use bulkhead_verifier::convergence::{Makes, makes, of_special};
 
 /// An instruction: how much it reads, behind where it begins in the list of all, and writes behind that.
 #[derive(Debug, Clone, Copy)]

@@ -8,13 +8,14 @@
 //!
 //! What is taken for granted of loops and registers is so until a pass finds that it is not; then all is looked at again.
 
-use super::Uniformity;
 use super::same::Values;
+use bulkhead_verifier::claims::Uniformity;
+
 use crate::ast::{Instruction, Statement};
 use crate::maps::HashMap;
 use crate::table::{self, Row, Treatment};
-use crate::verify::convergence::behind_question;
-use crate::verify::declarations::is_of_zeroing;
+use bulkhead_verifier::convergence::behind_question;
+use bulkhead_verifier::declarations::is_of_zeroing;
 
 /// Ways that are followed at once, at most.
 const WAYS_MAX: usize = 32;

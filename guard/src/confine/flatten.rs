@@ -312,7 +312,7 @@ impl<'a> Flattener<'a> {
         Ok(match operand {
             Operand::Register(name) => Operand::Register(self.register(name)?),
             Operand::Not(name) => Operand::Not(self.register(name)?),
-            Operand::Symbol(name) if name == names::WARP_SIZE => Operand::Integer(32),
+            Operand::Symbol(name) if name == bulkhead_ptx::parse::WARP_SIZE => Operand::Integer(32),
             Operand::Symbol(name) => match self.scopes.resolve(name) {
                 Some(Meaning::Register(canonical)) => Operand::Register(canonical),
                 Some(Meaning::Label(_) | Meaning::List(_)) => {

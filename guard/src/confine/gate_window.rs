@@ -11,10 +11,10 @@ use crate::access;
 use crate::ast::{
     Address, AddressBase, Instruction, Item, Linkage, Module, Operand, Space, Span, Statement, Variable,
 };
+use crate::authors::GateWindow;
 use crate::confine::Stray;
 use crate::confine::symbols::{measured, named};
 use crate::data::{Layout, is_managed};
-use crate::gates::GateWindow;
 use crate::maps::{HashMap, HashSet};
 use crate::names::Class;
 use crate::report::{Reason, Report};

@@ -10,6 +10,7 @@ use crate::ast::{
     Address, AddressBase, Function, FunctionKind, Instruction, Item, Linkage, Module, Operand, Space, Span,
     Statement, Type, Variable,
 };
+use crate::authors::GateWindow;
 use crate::confine::calls::{self, Actual, Budget, Direction, Functions};
 use crate::confine::faults::Faults;
 use crate::confine::flatten::{Flat, Flattener};
@@ -20,20 +21,11 @@ use crate::confine::symbols::Symbols;
 use crate::confine::turns::{self, How};
 use crate::confine::variables::Variables;
 use crate::confine::{access as confined_access, arguments, assign, epilogues, generic, runtime};
-use crate::gates::{self, BADGE, CALLER, Called, Gate, GateWindow, Gates, PROTECTED};
+use crate::gates::{self, BADGE, CALLER, Called, Gate, Gates, Image, PROTECTED};
 use crate::limits::GATE_MODULES_MAX;
 use crate::names::{self, Class};
 use crate::report::{Reason, Report};
 use crate::table;
-
-/// A gate's body by itself: an entry without parameters.
-pub(crate) struct Image {
-    pub(crate) name: String,
-    pub(crate) span: Span,
-    pub(crate) text: String,
-    pub(crate) arguments: Vec<Class>,
-    pub(crate) results: Vec<Class>,
-}
 
 /// The confined bodies of a module's gates: its visible functions; and what lies in its window.
 pub(crate) fn images(module: &Module) -> Result<(Vec<Image>, GateWindow), Report> {
@@ -65,13 +57,16 @@ pub(crate) fn images(module: &Module) -> Result<(Vec<Image>, GateWindow), Report
         symbols: &symbols,
         marks: &marks,
     };
+    let architecture = module.target.iter().find(|word| names::is_architecture(word));
+    let architecture = architecture.map_or("", |word| names::architecture(word));
     // One for all gates: each has what it calls inlined.
     let mut budget = Budget::of(&module);
     for item in &module.items {
         let Item::Function(function) = item else { continue };
         if function.linkage == Linkage::Visible && function.body.is_some() && !is_helper(&function.name) {
             visible = true;
-            images.extend(image(&of, function, &mut budget, &mut report));
+            let image = image(&of, function, &mut budget, &mut report);
+            images.extend(image.map(|image| Image { architecture: architecture.to_owned(), ..image }));
         }
     }
     if !visible {
@@ -332,7 +327,15 @@ fn image(of: &Of<'_>, function: &Function, budget: &mut Budget, report: &mut Rep
     let items = vec![Item::Function(entry)];
     let text = crate::print(&Module { version, target: module.target.clone(), address_size, header, items });
     let (name, span) = (function.name.clone(), function.span);
-    (report.findings.len() == before).then_some(Image { name, span, text, arguments, results })
+    (report.findings.len() == before).then_some(Image {
+        name,
+        span,
+        text,
+        arguments,
+        results,
+        version: of.module.version,
+        architecture: String::new(),
+    })
 }
 
 /// A generic access as one of global memory: a gate reaches no other, of the module's or the caller's.

@@ -20,7 +20,7 @@ use std::fmt::Write;
 
 use crate::ast::{Function, Instruction, Item, Module, Operand, Span, Statement};
 use crate::confine::runtime::nowhere;
-use crate::print::Text;
+use bulkhead_ptx::print::Text;
 
 /// Bits for each axis.
 const MODE_BITS: usize = 2;

@@ -338,7 +338,7 @@ mod tests {
         let text = format!(
             ".version 8.0\n.target sm_90\n.address_size 64\n.entry k()\n{{\n.reg .pred %p;\n{loops}E: ret;\n}}\n"
         );
-        let module = crate::parse(&text).unwrap();
+        let module = bulkhead_ptx::parse(&text).unwrap();
         let Some(Item::Function(function)) = module.items.first() else { panic!("no entry") };
         let body = function.body.as_deref().unwrap();
         let mut facts = Facts::of(body);

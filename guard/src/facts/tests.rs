@@ -13,7 +13,7 @@ fn proof(body: &str) -> Option<(String, i128, i128, u64)> {
          .reg .pred %p<4>; .reg .b32 %r<10>; .reg .b64 %d<10>;\n\
          ld.param.u64 %d0, [a]; ld.param.u64 %d1, [b];\n{body}\nret;\n}}\n"
     );
-    let module = crate::parse(&text).unwrap();
+    let module = bulkhead_ptx::parse(&text).unwrap();
     let Some(Item::Function(function)) = module.items.first() else { unreachable!() };
     let statements = function.body.as_deref().unwrap();
     let last = last_proof(statements, Space::Global);
@@ -348,7 +348,7 @@ fn shared(body: &str) -> Option<(u64, u64, [u64; 3])> {
          .reg .pred %p<4>; .reg .b32 %r<12>; .reg .b64 %d<10>; .shared .align 16 .b8 tile[64];\n\
          mov.u32 %r0, tile; mov.u32 %r1, %tid.x; mov.u32 %r2, %tid.y;\n{body}\nret;\n}}\n"
     );
-    let module = crate::parse(&text).unwrap();
+    let module = bulkhead_ptx::parse(&text).unwrap();
     let Some(Item::Function(function)) = module.items.first() else { unreachable!() };
     let statements = function.body.as_deref().unwrap();
     let last = last_proof(statements, Space::Shared);
@@ -425,7 +425,7 @@ fn between(body: &str) -> Option<(u64, u64)> {
          .reg .pred %p<9>; .reg .b32 %r<30>; .reg .b64 %d<10>;\n\
          .shared .align 16 .b8 tile[4096]; .shared .align 16 .b8 other[4096];\n{body}\nret;\n}}\n"
     );
-    let module = crate::parse(&text).unwrap();
+    let module = bulkhead_ptx::parse(&text).unwrap();
     let Some(Item::Function(function)) = module.items.first() else { unreachable!() };
     let last = last_proof(function.body.as_deref().unwrap(), Space::Shared);
     match last.expect("the body has an access")? {

@@ -1,7 +1,7 @@
 //! The `.approx` functions. The ISA bounds their error; these stay well inside every bound but are not
 //! bit-identical to any NVIDIA chip.
 
-use bulkhead_guard::ast::Type::{self, F32, F64};
+use bulkhead_ptx::ast::Type::{self, F32, F64};
 
 use super::float::{flushed, one_nan};
 use super::name::{Arithmetic, Name};

@@ -1,6 +1,6 @@
 //! Bit fields, counts and byte permutation.
 
-use bulkhead_guard::ast::Type::{self, B32, B64, S32, S64, U32, U64};
+use bulkhead_ptx::ast::Type::{self, B32, B64, S32, S64, U32, U64};
 
 use super::name::Name;
 use super::{Binary, LANES, Lanes, Ternary, Unary, binary, ternary, unary};

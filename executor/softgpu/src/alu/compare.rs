@@ -1,6 +1,6 @@
 //! Comparisons: `setp`, `set`, `slct`, `isspacep`'s ranges are elsewhere.
 
-use bulkhead_guard::ast::Type::{self, B16, B32, B64, Bf16, F16, F32, F64, S16, S32, S64, U16, U32, U64};
+use bulkhead_ptx::ast::Type::{self, B16, B32, B64, Bf16, F16, F32, F64, S16, S32, S64, U16, U32, U64};
 
 use super::float::flushed;
 use super::name::{Name, Relation};

@@ -3,7 +3,7 @@
 //! The frequent ones have a loop of their own; the others share [`Conversion::lane`], which looks at the
 //! description lane by lane.
 
-use bulkhead_guard::ast::Type;
+use bulkhead_ptx::ast::Type;
 
 use super::float::{flushed, saturated};
 use super::name::Name;

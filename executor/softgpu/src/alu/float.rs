@@ -1,6 +1,6 @@
 //! Single and double precision arithmetic.
 
-use bulkhead_guard::ast::Type::{self, F32, F64};
+use bulkhead_ptx::ast::Type::{self, F32, F64};
 
 use super::name::{Arithmetic, Name};
 use super::rounding::{Exact, Rounding};

@@ -1,6 +1,6 @@
 //! Half precision and bfloat16, single and packed in pairs.
 
-use bulkhead_guard::ast::Type::{self, Bf16, Bf16x2, F16, F16x2};
+use bulkhead_ptx::ast::Type::{self, Bf16, Bf16x2, F16, F16x2};
 
 use super::float::{greater, lesser};
 use super::rounding::{self, Exact, Rounding, bf16_to_f32, f16_to_f32};

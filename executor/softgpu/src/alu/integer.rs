@@ -1,6 +1,6 @@
 //! Integer arithmetic (PTX ISA, "Integer Arithmetic Instructions").
 
-use bulkhead_guard::ast::Type::{self, S16, S32, S64, U16, U32, U64};
+use bulkhead_ptx::ast::Type::{self, S16, S32, S64, U16, U32, U64};
 
 use super::name::Name;
 use super::{Binary, Ternary, Unary, binary, ternary, unary};

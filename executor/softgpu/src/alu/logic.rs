@@ -1,6 +1,6 @@
 //! Logic and shifts (PTX ISA, "Logic and Shift Instructions").
 
-use bulkhead_guard::ast::Type::{self, B16, B32, B64, S16, S32, S64, U16, U32, U64};
+use bulkhead_ptx::ast::Type::{self, B16, B32, B64, S16, S32, S64, U16, U32, U64};
 
 use super::name::Name;
 use super::{Binary, LANES, Lanes, Ternary, Unary, binary, ternary, unary};

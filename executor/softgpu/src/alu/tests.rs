@@ -1,7 +1,7 @@
 //! Instruction families against arithmetic written another way.
 #![allow(clippy::unwrap_used, reason = "a test stops where something is wrong")]
 
-use bulkhead_guard::ast::Type;
+use bulkhead_ptx::ast::Type;
 
 use super::convert::{Conversion, Integral, Side};
 use super::float::{Extreme, Mode};

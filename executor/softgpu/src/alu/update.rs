@@ -1,6 +1,6 @@
 //! What an atomic operation makes of the value in memory.
 
-use bulkhead_guard::ast::Type::{self, B32, B64, Bf16, Bf16x2, F16, F16x2, F32, F64, S32, S64, U32, U64};
+use bulkhead_ptx::ast::Type::{self, B32, B64, Bf16, Bf16x2, F16, F16x2, F32, F64, S32, S64, U32, U64};
 
 use super::Word;
 use super::float::flushed;

@@ -1,6 +1,6 @@
 //! Branches, barriers and what lanes do together.
 
-use bulkhead_guard::ast::{AddressBase, Instruction, Operand, Type};
+use bulkhead_ptx::ast::{AddressBase, Instruction, Operand, Type};
 
 use super::Refusal;
 use super::entry::Builder;

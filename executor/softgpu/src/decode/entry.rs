@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use bulkhead_gpu::Error;
-use bulkhead_guard::ast::{
+use bulkhead_ptx::ast::{
     Directive, Function, Instruction, Linkage, Operand, Place, Predicate, Space, Statement, Variable,
 };
 
@@ -63,7 +63,7 @@ pub(crate) fn decode<'a>(
     bank: &ConstantBank,
     text: u64,
 ) -> Result<Program, Error> {
-    let what = format!("entry `{}`", bulkhead_guard::entry_of(&function.name));
+    let what = format!("entry `{}`", bulkhead_verifier::entry_of(&function.name));
     let at_entry = |refusal: Refusal| refusal.at(function.span.place, &what);
     let (parameters, parameter_bytes) = layout::parameters(&function.parameters).map_err(at_entry)?;
     let (threads_max, threads_required) = threads(&function.directives)?;
@@ -370,7 +370,7 @@ impl Builder<'_> {
 
 /// Whether an instruction stores what only the guard's own registers hold: zeroes.
 fn zeroes(instruction: &Instruction) -> bool {
-    let own = |operand: &Operand| matches!(operand, Operand::Register(name) if bulkhead_guard::is_own_register(name));
+    let own = |operand: &Operand| matches!(operand, Operand::Register(name) if bulkhead_verifier::is_own_register(name));
     instruction.opcode == "st"
         && match instruction.operands.get(1) {
             Some(Operand::Vector(values)) => values.iter().all(own),

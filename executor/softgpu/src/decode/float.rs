@@ -1,6 +1,6 @@
 //! Arithmetic in floating point.
 
-use bulkhead_guard::ast::{Instruction, Type};
+use bulkhead_ptx::ast::{Instruction, Type};
 
 use super::Refusal;
 use super::entry::Builder;

@@ -1,7 +1,7 @@
 //! Where variables lie: parameters, constants, shared and local memory.
 
 use bulkhead_gpu::ParameterLayout;
-use bulkhead_guard::ast::{Operand, Variable};
+use bulkhead_ptx::ast::{Operand, Variable};
 
 use super::Refusal;
 use super::words::{bits_of, pattern, single_bits};

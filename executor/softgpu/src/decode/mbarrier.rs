@@ -1,6 +1,6 @@
 //! Barrier objects: loads, stores and atomic operations on words of 64 bits.
 
-use bulkhead_guard::ast::{Instruction, Operand, Type};
+use bulkhead_ptx::ast::{Instruction, Operand, Type};
 
 use super::Refusal;
 use super::entry::Builder;

@@ -24,7 +24,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use bulkhead_gpu::Error;
-use bulkhead_guard::ast::{FunctionKind, Item, Module, Operand, Place, Space, Statement};
+use bulkhead_ptx::ast::{FunctionKind, Item, Module, Operand, Place, Space, Statement};
 
 use crate::code::{ConstantBank, Program};
 
@@ -71,7 +71,7 @@ impl Image {
 
 /// Decodes the text of an image.
 pub(crate) fn image(ptx: &str) -> Result<Image, Error> {
-    let module = bulkhead_guard::parse(ptx).map_err(|report| Error::Image(report.to_string()))?;
+    let module = bulkhead_ptx::parse(ptx).map_err(|report| Error::Image(report.to_string()))?;
     module_image(&module, crate::text_number(ptx))
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn module_image(module: &Module, text: u64) -> Result<Image, Error> {
         code += program.code.len();
         immediates += program.constants.len();
         if code > CODE_MAX || immediates > CONSTANTS_MAX {
-            let name = bulkhead_guard::entry_of(&function.name);
+            let name = bulkhead_verifier::entry_of(&function.name);
             return Err(Refusal::new("the image is too long").at(function.span.place, name));
         }
         programs.push(Arc::new(program));
@@ -148,7 +148,7 @@ fn names_of<'a>(body: &'a [Statement], names: &mut HashSet<&'a str>) {
 }
 
 fn names_in<'a>(operand: &'a Operand, names: &mut HashSet<&'a str>) {
-    use bulkhead_guard::ast::AddressBase;
+    use bulkhead_ptx::ast::AddressBase;
     match operand {
         Operand::Symbol(name) | Operand::SymbolOffset(name, _) | Operand::Subscript(name, _) => {
             names.insert(name);

@@ -1,6 +1,6 @@
 //! Operands: registers, immediates, special registers, addresses.
 
-use bulkhead_guard::ast::{Address, AddressBase, Operand, Type};
+use bulkhead_ptx::ast::{Address, AddressBase, Operand, Type};
 
 use super::Refusal;
 use super::entry::Builder;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use bulkhead_guard::ast::{Directive, Operand, Statement, Type, Variable};
+use bulkhead_ptx::ast::{Directive, Operand, Statement, Type, Variable};
 
 use super::Refusal;
 use super::words::bits_of;

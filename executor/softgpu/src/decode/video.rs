@@ -1,6 +1,6 @@
 //! Video instructions.
 
-use bulkhead_guard::ast::{Instruction, Operand, Type};
+use bulkhead_ptx::ast::{Instruction, Operand, Type};
 
 use super::Refusal;
 use super::entry::Builder;

@@ -1,6 +1,6 @@
 //! What the guard puts before waits for lanes, so that a sanitizer can tell of those who do not come.
 
-use bulkhead_guard::ast::{Instruction, Operand, Type};
+use bulkhead_ptx::ast::{Instruction, Operand, Type};
 
 use super::Refusal;
 use super::entry::Builder;
@@ -17,7 +17,7 @@ impl Builder<'_> {
         let ne = || instruction.modifiers.first().is_some_and(|first| first == "ne");
         let meets = || matches!(instruction.operands.get(2), Some(Operand::Integer(-1)));
         match instruction.opcode.as_str() {
-            "match" if is(0, bulkhead_guard::LANES) && meets() => {
+            "match" if is(0, bulkhead_verifier::LANES) && meets() => {
                 let pc = self.here();
                 self.asked.push((pc, Ask::Lanes));
             }
@@ -25,7 +25,7 @@ impl Builder<'_> {
                 let pc = self.here();
                 self.asked.push((pc, Ask::Left));
             }
-            "setp" if ne() && is(1, bulkhead_guard::LANES) => {
+            "setp" if ne() && is(1, bulkhead_verifier::LANES) => {
                 let mask =
                     instruction.operands.get(2).ok_or_else(|| Refusal::new("an operand is missing"))?;
                 let mask = self.src(mask, Type::B32)?;
@@ -33,7 +33,7 @@ impl Builder<'_> {
                 self.asked.push((pc, Ask::Mask(mask)));
             }
             // The match and the vote before were for a barrier of the block.
-            "setp" if ne() && is(2, bulkhead_guard::LANES) => {
+            "setp" if ne() && is(2, bulkhead_verifier::LANES) => {
                 let pc = self.here().saturating_sub(2);
                 if let Some((_, ask)) = self.asked.iter_mut().rev().find(|(at, _)| *at == pc) {
                     *ask = Ask::Block;

@@ -1,6 +1,6 @@
 //! The words of an opcode after the first: each must be understood by somebody.
 
-use bulkhead_guard::ast::Type;
+use bulkhead_ptx::ast::Type;
 
 use super::Refusal;
 

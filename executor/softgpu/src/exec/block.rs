@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bulkhead_guard::entry_of;
+use bulkhead_verifier::entry_of;
 use parking_lot::Mutex;
 
 use super::native::AT_ONCE;

@@ -23,7 +23,7 @@ pub struct Report {
 /// One entry of one image.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Kernel {
-    /// Its name in that text: in a confined one not the tenant's ([`bulkhead_guard::entry_of`]).
+    /// Its name in that text: in a confined one not the tenant's ([`bulkhead_verifier::entry_of`]).
     pub name: String,
     /// Which text it is in, see [`text_number`].
     pub text: u64,

@@ -72,7 +72,7 @@ pub struct Other {
 pub struct Finding {
     /// What it is.
     pub mistake: Mistake,
-    /// The entry, by its name in the text: in a confined one not the tenant's ([`bulkhead_guard::entry_of`]).
+    /// The entry, by its name in the text: in a confined one not the tenant's ([`bulkhead_verifier::entry_of`]).
     pub kernel: String,
     /// Which text it is in, see [`crate::text_number`].
     pub text: u64,

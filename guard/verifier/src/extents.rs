@@ -1,0 +1,54 @@
+//! Variables and parameters, and how large each is.
+
+use std::sync::LazyLock;
+
+use crate::ast::{Space, Variable};
+use crate::limits::SHARED_BYTES_MAX;
+use crate::maps::HashMap;
+use crate::names;
+
+/// What is known of a variable.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Extent {
+    pub(crate) space: Space,
+    /// 0 for the block's dynamic shared memory.
+    pub(crate) bytes: u64,
+    pub(crate) align: u64,
+}
+
+/// Variables and parameters by name: the module's, which all entries share, and an entry's own.
+pub(crate) struct Extents<'a> {
+    pub(crate) module: &'a HashMap<&'a str, Extent>,
+    pub(crate) own: HashMap<&'a str, Extent>,
+}
+
+impl<'a> Extents<'a> {
+    pub(crate) fn none() -> Self {
+        static NONE: LazyLock<HashMap<&str, Extent>> = LazyLock::new(HashMap::default);
+        Self { module: &NONE, own: HashMap::default() }
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&Extent> {
+        self.own.get(name).or_else(|| self.module.get(name))
+    }
+
+    /// Whether no other variable takes a place in a block's shared memory that is known before its launch.
+    pub(crate) fn is_all_static_shared(&self, name: &str) -> bool {
+        let mut others = self.own.iter().chain(self.module).filter(|(other, _)| **other != name);
+        others.all(|(_, extent)| extent.space != Space::Shared || extent.bytes == 0)
+    }
+
+    /// Declares a name of the entry; false where it is taken.
+    pub(crate) fn insert(&mut self, name: &'a str, extent: Extent) -> bool {
+        !self.module.contains_key(name) && self.own.insert(name, extent).is_none()
+    }
+}
+
+/// What is known of a variable of the tenant's; none where it is of a kind that is in no confined text.
+pub(crate) fn extent(variable: &Variable) -> Option<Extent> {
+    names::is_tenants(&variable.name).then_some(())?;
+    let plain = variable.pointer.is_none() && variable.range.is_none() && variable.attributes.is_empty();
+    let fits = |bytes: &u64| variable.space != Space::Shared || *bytes <= SHARED_BYTES_MAX;
+    let bytes = names::variable_bytes(variable).filter(|_| plain).filter(fits)?;
+    Some(Extent { space: variable.space, bytes, align: names::variable_align(variable) })
+}
