@@ -14,4 +14,5 @@ struct Ptx {
   text @0 :Text;              # The guard's canonical print.
   entries @1 :List(Text);     # Names of the entries, in the order of the source.
   data @2 :B.ModuleData;      # What the entries take the address of as their last parameter, if it has any bytes.
+  claims @3 :Text;            # What is claimed of the text: the verifier believes none of it, and needs it.
 }

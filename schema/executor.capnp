@@ -22,7 +22,7 @@ struct Request {
     registerHost @7 :RegisterHost;    # One descriptor: the memfd. Where it has an address, the session pauses, as for `mapArena`.
     unbind @8 :Unbind;                # Refused from the answer on.
     drain @9 :UInt32;                 # Answered once everything the session submitted before has passed.
-    loadImage @10 :LoadImage;         # One descriptor: the sealed memfd with the canonical PTX.
+    loadImage @10 :LoadImage;         # One descriptor: the sealed memfd with the canonical PTX, a zero, and what is claimed of it.
     unloadImage @11 :Name;
     allowDynamicShared @12 :AllowDynamicShared;
     fence @13 :Fence;                 # Answered when the fence has passed.

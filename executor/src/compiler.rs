@@ -44,9 +44,10 @@ pub fn run(input: OwnedFd, output: OwnedFd, target: Target, gates: &[PathBuf]) -
     let mut message = capnp::message::Builder::new_default();
     let answer = message.init_root::<compiled::Builder<'_>>();
     match compile_with(&bytes, target, &gates) {
-        Ok(Compiled { text, entries: names, data }) => {
+        Ok(Compiled { text, claims, entries: names, data }) => {
             let mut ptx = answer.init_ptx();
             ptx.set_text(&text);
+            ptx.set_claims(&claims);
             data.write(ptx.reborrow().init_data());
             let count = u32::try_from(names.len()).unwrap_or(u32::MAX);
             let mut entries = ptx.init_entries(count);
@@ -93,10 +94,20 @@ fn limit_process() -> io::Result<()> {
 pub struct Compiled {
     /// The canonical print of its PTX.
     pub text: String,
+    /// What is claimed of it.
+    pub claims: String,
     /// What the image calls its entries.
     pub entries: Vec<String>,
     /// Its module-scope variables.
     pub data: ModuleData,
+}
+
+impl Compiled {
+    /// The text and the claims in one piece, as an executor reads them.
+    #[must_use]
+    pub fn sealed(&self) -> Vec<u8> {
+        [self.text.as_bytes(), &[limits::CLAIMS_MARK], self.claims.as_bytes()].concat()
+    }
 }
 
 /// Confines an image's PTX.
@@ -144,7 +155,8 @@ pub fn compile_with(image: &[u8], target: Target, gates: &Gates) -> Result<Compi
     let mut data = described(bulkhead_guard::data_as(&module, stray));
     data.refused = refused;
     data.check()?;
-    Ok(Compiled { text, entries: names, data })
+    let claims = bulkhead_guard::claims(&text, gates).to_string();
+    Ok(Compiled { text, claims, entries: names, data })
 }
 
 /// What the guard calls it.

@@ -15,7 +15,7 @@ use bulkhead_schema::{
     executor_capnp::{self as wire, reply},
     limits,
 };
-use bulkhead_verifier::GATE_PARAMETERS;
+use bulkhead_verifier::{Claims, GATE_PARAMETERS, Gates, Verified};
 use parking_lot::Mutex;
 
 use crate::{
@@ -57,8 +57,8 @@ pub(crate) fn load(
     let mut text = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];
     // By position: a standby reads the same open file at the same time.
     file.read_exact_at(&mut text, 0).map_err(broken)?;
-    let text = String::from_utf8(text).map_err(|error| internal(format!("the canonical print: {error}")))?;
-    let digest = Digest::of(&[text.as_bytes()]);
+    // What is known of entries depends on what was claimed.
+    let digest = Digest::of(&[&text]);
     // Whoever loads the same text meanwhile waits for its turn, and finds it.
     let place = executor.images.place(digest, &callable.modules);
     let (preparing, mut turn) = place.turn();
@@ -82,17 +82,14 @@ pub(crate) fn load(
             origin: Origin::Loaded,
         });
     }
-    let verified = bulkhead_guard::verify_with(&text, &callable.gates).map_err(|report| {
-        tracing::error!(%report, "the compile process returned what the verifier refuses");
-        Error::new(ErrorCode::ImageRefused, format!("the verifier refuses the guard's output: {report}"))
-            .remedy("report this: the guard and the verifier disagree")
-    })?;
+    let verified = verify(text, &callable.gates)?;
     if executor.guard == Guard::Strict && verified.entries().iter().any(|entry| entry.fast.is_some()) {
         let message =
             "the compile process returned a fast version, and this executor takes confined ones only";
         return Err(Error::new(ErrorCode::ImageRefused, message)
             .remedy("report this: kernel and executor disagree about --guard"));
     }
+    let digest = Digest::of(&[verified.text().as_bytes()]);
     let (compiled, origin) = compile(executor, &verified, digest).map_err(|error| device::error(&error))?;
     let compile_ms = elapsed_ms(began);
     may_be_charged(compiled.code.len() as u64, code_bytes_max)?;
@@ -111,6 +108,22 @@ pub(crate) fn load(
         **turn = Some(installed);
     }
     Ok(Loaded { image: owned, bound, infos, code_bytes, compile_ms, origin })
+}
+
+/// Verifies a text with what is claimed of it, which stands behind it.
+fn verify(sealed: Vec<u8>, gates: &Gates) -> Result<Verified, Error> {
+    let refused = |why: &dyn std::fmt::Display| {
+        tracing::error!(%why, "the compile process returned what the verifier refuses");
+        Error::new(ErrorCode::ImageRefused, format!("the verifier refuses the guard's output: {why}"))
+            .remedy("report this: the guard and the verifier disagree")
+    };
+    let sealed = String::from_utf8(sealed).map_err(|error| refused(&error))?;
+    let (text, claims) = sealed.split_once(char::from(limits::CLAIMS_MARK)).unwrap_or((&sealed, ""));
+    let claims: Claims = claims.parse().map_err(|line: String| {
+        let line: String = line.chars().take(80).collect();
+        refused(&format!("`{line}` is no claim"))
+    })?;
+    bulkhead_verifier::verify(text, &claims, gates).map_err(|report| refused(&report))
 }
 
 fn elapsed_ms(began: Instant) -> u32 {
@@ -132,7 +145,7 @@ fn announced(found: usize, count: usize) -> Error {
 /// Compiles a text, or takes what was kept, where the device needs machine code.
 fn compile(
     executor: &Executor,
-    verified: &bulkhead_verifier::Verified,
+    verified: &Verified,
     text: Digest,
 ) -> Result<(Compiled, Origin), bulkhead_gpu::Error> {
     let gpu = &*executor.gpu;
@@ -147,7 +160,7 @@ fn compile(
 
 /// The entries as the device has them, in the order of the text: what a launch needs, and what clients are told.
 pub(crate) fn describe(
-    verified: &bulkhead_verifier::Verified,
+    verified: &Verified,
     infos: &[EntryInfo],
     count: usize,
 ) -> Result<(Vec<Template>, Vec<EntryInfo>), Error> {

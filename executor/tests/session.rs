@@ -174,10 +174,9 @@ impl Kernel {
             buffer.set_writable(true);
         });
         assert_eq!(self.answer(id), Answer::Done);
-        let bulkhead_executor::compiler::Compiled { text, entries: names, .. } =
-            bulkhead_executor::compiler::compile(COUNTDOWN.as_bytes(), 90).unwrap();
-        assert_eq!(names, ["countdown"]);
-        let text = memory::create_sealed_copy("image", text.as_bytes()).unwrap();
+        let compiled = bulkhead_executor::compiler::compile(COUNTDOWN.as_bytes(), 90).unwrap();
+        assert_eq!(compiled.entries, ["countdown"]);
+        let text = memory::create_sealed_copy("image", &compiled.sealed()).unwrap();
         let id = self.ask(Some(text.as_fd()), |request| {
             let mut load = request.init_load_image();
             ENTRY.write(load.reborrow().init_entries(1).get(0));

@@ -355,3 +355,71 @@ fn claims_are_read_in_linear_time_and_lent_to_the_first_entry_of_the_name() {
     let text = format!(".version 8.0\n.target sm_90\n.address_size 64\n{entry}");
     assert!(bulkhead_verifier::verify(&text, &claims, &Gates::default()).is_err());
 }
+
+/// Of what is claimed of fuel nothing overflows, however much loops would spend.
+#[test]
+fn loops_that_could_spend_more_than_any_number_says_are_refused() {
+    let back = |at: usize| {
+        format!("add.s32 %bh_c{at}, %bh_c{at}, -1;\nsetp.gt.s32 %bh_q, %bh_c{at}, 0;\n@%bh_q bra $L{at};\n")
+    };
+    let count = 17_000;
+    let body: String = (0..count)
+        .step_by(2)
+        .map(|at| {
+            let (outer, inner) = (at, at + 1);
+            let [outer_back, inner_back] = [outer, inner].map(back);
+            format!("mov.u32 %bh_c{outer}, 2147483647;\n$L{outer}:\nmov.u32 %bh_c{inner}, 175000;\n$L{inner}:\n{inner_back}{outer_back}")
+        })
+        .collect();
+    let parameters = ".param .u32 __bh_base, .param .u32 __bh_load, .param .u32 __bh_store";
+    let loads = "ld.param.u32 %bh_base, [__bh_base];\nld.param.u32 %bh_loadmask, [__bh_load];\nld.param.u32 %bh_storemask, [__bh_store];\n";
+    let registers: String = ["pred %bh_q"]
+        .into_iter()
+        .chain([
+            "b32 %bh_base",
+            "b32 %bh_loadmask",
+            "b32 %bh_storemask",
+            "b32 %bh_lo",
+            "b32 %bh_hi",
+            "b32 %bh_s",
+        ])
+        .chain([
+            "b32 %bh_low",
+            "b32 %bh_top",
+            "b32 %bh_zero",
+            "b32 %bh_n",
+            "b32 %bh_m",
+            "b64 %bh_a",
+            "b64 %bh_o",
+            "b64 %bh_k",
+        ])
+        .map(|register| format!(".reg .{register};\n"))
+        .collect();
+    let text = format!(
+        ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry bh_e_k({parameters})\n{{\n{registers}{loads}ret;\n}}\n\
+         .visible .entry __bh_fast_k({parameters})\n{{\n{registers}.reg .b32 %bh_c<{count}>;\n{loads}{body}ret;\n}}\n"
+    );
+    let text = print(&parse(&text).unwrap());
+    let refused = verify(&text).unwrap_err().to_string();
+    assert!(!refused.contains("is missing") && !refused.contains("lacks"), "{refused}");
+}
+
+/// A label that looks like the call of a long gate.
+#[test]
+fn labels_that_look_like_calls_of_a_long_gate_take_as_long_as_they_are() {
+    let inside = "add.u64 %rd1, %rd1, 1;\n".repeat(3900);
+    let gate = format!(
+        ".version 8.0\n.target sm_90\n.address_size 64\n.visible .func (.param .b64 r) g()\n{{\n.reg .b64 %rd<2>;\nmov.u64 %rd1, 0;\n{inside}\
+         st.param.b64 [r], %rd1;\nret;\n}}\n"
+    );
+    let mut gates = Gates::default();
+    bulkhead_guard::add_gates(&mut gates, "m", &gate).unwrap();
+    let labels = "__bh_g0_g:\n".repeat(200_000);
+    let text = format!(
+        ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry bh_e_k(\n    .param .u64 __bh_gate0_base,\n    .param .u64 __bh_gate0_mask,\n\
+         \x20   .param .u64 __bh_gate0_caller,\n    .param .u64 __bh_gate0_badge,\n    .param .u32 __bh_base,\n    .param .u32 __bh_load,\n\
+         \x20   .param .u32 __bh_store\n)\n{{\n{labels}    ret;\n}}\n"
+    );
+    // Some seconds; a line of the gate for each label would take minutes.
+    assert!(bulkhead_guard::verify_with(&text, &gates).is_err());
+}

@@ -222,3 +222,26 @@ fn how_much_is_looked_at_follows_from_how_long_a_text_is() {
     let claims: String = (0..entries).map(|number| format!("entry bh_e_k{number}\n{known}")).collect();
     assert!(why_claimed(&text, &claims).contains("too many claims"));
 }
+
+/// What is asked of a variable where it lies first in a block's shared memory does not hold where its alignment, or that of
+/// another, moves it further on.
+#[test]
+fn a_variable_that_an_alignment_moves_is_not_taken_to_lie_first() {
+    let shared = |align: u32| {
+        let text = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 o)\n{\n.reg .b32 %r<4>;\n.reg .b64 %d<2>;\n\
+             .shared .align 128 .b8 s[1024];\nld.param.u64 %d0, [o];\nmov.u32 %r0, %tid.x;\nshl.b32 %r0, %r0, 2;\n\
+             mov.u32 %r1, s;\nadd.u32 %r1, %r1, %r0;\nld.shared.u32 %r2, [%r1];\nst.global.u32 [%d0], %r2;\nret;\n}\n";
+        let text = print(&bulkhead_guard::confine(&parse(text).unwrap()).unwrap());
+        let entry = text.split("\n.visible .entry __bh_fast").next().unwrap();
+        assert!(entry.contains("[%bh_s+1024]"), "{entry}");
+        why(&(entry
+            .replace(".shared .align 128 ", &format!(".shared .align {align} "))
+            .trim_end()
+            .to_owned()
+            + "\n"))
+    };
+    assert_eq!(shared(128), "");
+    assert_eq!(shared(1024), "");
+    assert_ne!(shared(2048), "");
+    assert_ne!(shared(32768), "");
+}

@@ -44,10 +44,12 @@ const DESCRIPTORS_MAX: u64 = 32;
 
 /// A guarded image, ready for an executor to verify and load.
 pub(crate) struct Compiled {
-    /// A sealed memfd with the canonical text.
+    /// A sealed memfd with the canonical text, and what is claimed of it.
     pub(crate) text: OwnedFd,
-    /// How long that is.
+    /// How long both are.
     pub(crate) bytes: u64,
+    /// How long the text is.
+    pub(crate) text_bytes: u64,
     pub(crate) entries: u32,
     /// What the client is told of its variables, with which the kernel has nothing to do.
     pub(crate) data: ModuleData,
@@ -57,7 +59,7 @@ impl Compiled {
     /// The same once more.
     pub(crate) fn copy(&self) -> io::Result<Self> {
         let text = self.text.try_clone()?;
-        Ok(Self { text, bytes: self.bytes, entries: self.entries, data: self.data.clone() })
+        Ok(Self { text, data: self.data.clone(), ..*self })
     }
 }
 
@@ -235,19 +237,22 @@ async fn read(output: OwnedFd) -> Result<Compiled, Error> {
     }
     let data = ModuleData::read(ptx.get_data().map_err(nonsense)?)?;
     let text = ptx.get_text().map_err(nonsense)?.as_bytes();
-    if text.len() as u64 > limits::PTX_BYTES_MAX {
+    let claims = ptx.get_claims().map_err(nonsense)?.as_bytes();
+    if (text.len() + 1 + claims.len()) as u64 > limits::PTX_BYTES_MAX {
         return Err(too_long());
     }
     let copy = File::from(memory("bulkhead-ptx").map_err(|error| failed(error.into()))?);
     let mut at = 0;
-    for chunk in text.chunks(CHUNK_BYTES) {
+    for chunk in
+        text.chunks(CHUNK_BYTES).chain([&[limits::CLAIMS_MARK][..]]).chain(claims.chunks(CHUNK_BYTES))
+    {
         copy.write_all_at(chunk, at).map_err(failed)?;
         at += chunk.len() as u64;
         tokio::task::yield_now().await;
     }
     let every = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     rustix::fs::fcntl_add_seals(&copy, every).map_err(|error| failed(error.into()))?;
-    Ok(Compiled { text: copy.into(), bytes: at, entries, data })
+    Ok(Compiled { text: copy.into(), bytes: at, text_bytes: text.len() as u64, entries, data })
 }
 
 /// An error as a compile process tells it: it may say what is wrong with the image, and nothing about anything else.

@@ -109,7 +109,13 @@ mod tests {
     }
 
     fn compiled(bytes: u64) -> Compiled {
-        Compiled { text: memory(b"text").into(), bytes, entries: 1, data: ModuleData::default() }
+        Compiled {
+            text: memory(b"text").into(),
+            bytes,
+            text_bytes: bytes,
+            entries: 1,
+            data: ModuleData::default(),
+        }
     }
 
     async fn key_of(content: &[u8], way: (u32, Stray)) -> Option<Key> {

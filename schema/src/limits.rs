@@ -120,7 +120,9 @@ pub const OUTPUT_BYTES_MAX: usize = 128 << 10;
 pub const LOG_MARK: u8 = 0x1e;
 /// Executors that wait for an isolated session, at most.
 pub const WARM_EXECUTORS_MAX: u32 = 16;
-/// Largest canonical print, in bytes.
+/// Stands between a canonical print and what is claimed of it: neither has it.
+pub const CLAIMS_MARK: u8 = 0;
+/// Largest canonical print, in bytes, with what is claimed of it.
 pub const PTX_BYTES_MAX: u64 = 64 << 20;
 /// How long a session's running work is waited for when its memory changes or it ends, in seconds.
 pub const DRAIN_SECONDS: u64 = 10;

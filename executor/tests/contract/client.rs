@@ -238,10 +238,9 @@ pub(crate) fn ask_to_load_anew(kernel: &mut Kernel, session: u32) -> u64 {
 
 /// The same, and the open file that the text lies in, at its seventh byte.
 pub(crate) fn ask_to_load_from(kernel: &mut Kernel, session: u32, programs: &str) -> (u64, OwnedFd) {
-    let bulkhead_executor::compiler::Compiled { text, entries: names, .. } =
-        bulkhead_executor::compiler::compile(programs.as_bytes(), 90).unwrap();
-    assert_eq!(names, ["peek", "poke", "spin", "add"]);
-    let text = memory::create_sealed_copy("image", text.as_bytes()).unwrap();
+    let compiled = bulkhead_executor::compiler::compile(programs.as_bytes(), 90).unwrap();
+    assert_eq!(compiled.entries, ["peek", "poke", "spin", "add"]);
+    let text = memory::create_sealed_copy("image", &compiled.sealed()).unwrap();
     rustix::fs::seek(&text, rustix::fs::SeekFrom::Start(7)).unwrap();
     let id = kernel.ask(Some(text.as_fd()), |request| {
         let mut load = request.init_load_image();

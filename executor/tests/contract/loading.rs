@@ -89,7 +89,7 @@ fn an_image_whose_description_is_too_long_leaves_nothing_behind() {
     for entry in 0..ENTRIES {
         writeln!(text, ".visible .entry e{entry:0NAME_BYTES$}() {{ ret; }}").unwrap();
     }
-    let text = compile(text.as_bytes(), 90).unwrap().text;
+    let text = compile(text.as_bytes(), 90).unwrap().sealed();
     let mut kernel = Kernel::start();
     let (client, other) = (Client::bare(&mut kernel, 0), Client::bare(&mut kernel, 1));
     let entries = (0..ENTRIES).map(|entry| Handle { slot: 1000 + entry, generation: 1 });
@@ -101,7 +101,7 @@ fn an_image_whose_description_is_too_long_leaves_nothing_behind() {
         })
     };
     for _ in 0..2 {
-        let text = memory::create_sealed_copy("image", text.as_bytes()).unwrap();
+        let text = memory::create_sealed_copy("image", &text).unwrap();
         let loading = kernel.ask(Some(text.as_fd()), |request| {
             let mut load = request.init_load_image();
             let mut list = load.reborrow().init_entries(ENTRIES);
@@ -123,4 +123,38 @@ fn an_image_whose_description_is_too_long_leaves_nothing_behind() {
     load(&mut kernel, client.session);
     let unloading = unload(&mut kernel);
     kernel.answer(unloading).done();
+}
+
+#[test]
+fn what_is_claimed_of_a_text_is_believed_by_nobody_and_needed() {
+    // A loop that nothing but a claim on its counter shows to end.
+    let turns = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry turns(.param .u32 n)\n{\n.reg .pred %p<2>;\n.reg .b32 %r<3>;\n\
+                 ld.param.u32 %r1, [n];\nmov.u32 %r2, 0;\nL:\nadd.s32 %r2, %r2, 1;\nsetp.lt.s32 %p1, %r2, %r1;\n@%p1 bra L;\nret;\n}\n";
+    let compiled = compile(turns.as_bytes(), 90).unwrap();
+    let mut kernel = Kernel::start();
+    let client = Client::bare(&mut kernel, 0);
+    let mut load = |sealed: &[u8]| {
+        let text = memory::create_sealed_copy("image", sealed).unwrap();
+        let id = kernel.ask(Some(text.as_fd()), |request| {
+            let mut load = request.init_load_image();
+            Handle { slot: 1000, generation: 1 }.write(load.reborrow().init_entries(1).get(0));
+            let mut name = load.init_name();
+            name.set_session(client.session);
+            IMAGE.write(name.init_handle());
+        });
+        kernel.answer(id)
+    };
+    let with = |claims: &str| [compiled.text.as_bytes(), &[limits::CLAIMS_MARK], claims.as_bytes()].concat();
+    // None, not even their mark; none; what is no claim; what is no text; wrong ones; those of another entry.
+    assert_eq!(load(compiled.text.as_bytes()).refused(), ErrorCode::ImageRefused);
+    assert_eq!(load(&with("")).refused(), ErrorCode::ImageRefused);
+    assert_eq!(load(&with("anything")).refused(), ErrorCode::ImageRefused);
+    assert_eq!(load(&[&with(&compiled.claims)[..], &[0xff]].concat()).refused(), ErrorCode::ImageRefused);
+    let fuel = compiled.claims.lines().find(|line| line.starts_with("fuel")).unwrap();
+    let (label, _) = fuel.strip_prefix("fuel ").unwrap().split_once(' ').unwrap();
+    let more = compiled.claims.replace(fuel, &format!("fuel {label} 524288"));
+    assert_eq!(load(&with(&more)).refused(), ErrorCode::ImageRefused);
+    let other = compiled.claims.replace("entry bh_e_turns", "entry bh_e_other");
+    assert_eq!(load(&with(&other)).refused(), ErrorCode::ImageRefused);
+    assert!(matches!(load(&compiled.sealed()), Answer::Loaded(1)));
 }

@@ -94,7 +94,7 @@ fn ask_to_load(kernel: &mut Kernel, session: u32, (image, gates): (&str, &str), 
     bulkhead_guard::add_gates(&mut callable, "gates", gates).unwrap();
     let compiled =
         bulkhead_executor::compiler::compile_with(image.as_bytes(), Target::of(90), &callable).unwrap();
-    let text = text(&compiled.text);
+    let text = memory::create_sealed_copy("image", &compiled.sealed()).unwrap();
     kernel.ask(Some(text.as_fd()), |request| {
         let mut load = request.init_load_image();
         let mut list = load.reborrow().init_entries(u32::try_from(entries.len()).unwrap());

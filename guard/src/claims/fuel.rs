@@ -69,11 +69,15 @@ pub(crate) fn of<'a>(events: &Events<'a>, turns: impl Fn(&str) -> Option<u64>) -
     let (left, least) = events.left(&fuel, turns);
     // What is left over in the end need not be given.
     let least = if given > 0 { least } else { 0 };
-    fuel.entry = i64::try_from(given).ok().and_then(|given| u64::try_from(given - least).ok()).unwrap_or(0);
+    fuel.entry = i64::try_from(given)
+        .ok()
+        .and_then(|given| u64::try_from(given.saturating_sub(least)).ok())
+        .unwrap_or(0);
     for (label, (poll, look)) in left {
         if let Some(claim) = fuel.labels.get_mut(label) {
             let (of_poll, of_look) = if events.kind() == Kind::Gate { (least, 0) } else { (0, least) };
-            (claim.poll, claim.look) = (poll - of_poll, look.map(|look| look - of_look));
+            (claim.poll, claim.look) =
+                (poll.saturating_sub(of_poll), look.map(|look| look.saturating_sub(of_look)));
         }
     }
     fuel

@@ -567,7 +567,7 @@ impl<'a> InUse<'a> {
         let (taken, given): (Vec<&str>, Vec<&str>) =
             (taken.iter().map(String::as_str).collect(), given.iter().map(String::as_str).collect());
         let slot = self.modules.iter().position(|module| *module == gate.module)?;
-        let lines = gate.text(name, &Called { number, slot, given: &given, taken: &taken });
+        let lines = gate.lines(name, &Called { number, slot, given: &given, taken: &taken });
         let mut text = String::from(".version 8.0\n.target sm_90\n.address_size 64\n.entry gate()\n{\n");
         for line in lines {
             text.push_str(&line);

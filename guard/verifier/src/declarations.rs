@@ -233,7 +233,6 @@ pub(crate) fn zeroes_local<'a>(
 ) -> Option<(&'a [Statement], usize)> {
     let (name, extent) = declared.local?;
     let mut rest = fuel::strip(statements, &["mov.b32 %bh_zero, 0"])?;
-    let mut lines = Vec::new();
     let (mut at, mut done) = (0, 1);
     if extent.bytes > LOCAL_BYTES_IN_LINE_MAX {
         let turns = extent.bytes / LOCAL_BYTES_PER_TURN;
@@ -248,11 +247,12 @@ pub(crate) fn zeroes_local<'a>(
             4.. => (4, format!("st.local.b32 {address}, %bh_zero")),
             _ => (1, format!("st.local.b8 {address}, %bh_zero")),
         };
-        lines.push(store);
+        // Each by itself: the first that is another ends it, however many would come.
+        rest = fuel::strip(rest, &[&store])?;
         at += bytes;
+        done += 1;
     }
-    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-    Some((fuel::strip(rest, &lines)?, lines.len() + done))
+    Some((rest, done))
 }
 
 /// What is left behind the loop that zeroes a large local variable, in so many turns.
@@ -410,7 +410,7 @@ fn shared_bounds<'a>(
         so_far.static_bytes = so_far.static_bytes.saturating_add(extent.bytes - start);
         so_far.dynamic |= dynamic;
         so_far.ragged |= dynamic || !extent.bytes.is_multiple_of(names::WIDEST_ACCESS);
-        so_far.at = SHARED_BASE.checked_add(start).filter(|_| extents.is_all_static_shared(name));
+        so_far.at = SHARED_BASE.checked_add(start).filter(|_| extents.is_first_shared(name));
         bounds = Some(so_far);
         rest = others;
     }

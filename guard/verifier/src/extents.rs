@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use crate::ast::{Space, Variable};
-use crate::limits::SHARED_BYTES_MAX;
+use crate::limits::{SHARED_BASE, SHARED_BYTES_MAX};
 use crate::maps::HashMap;
 use crate::names;
 
@@ -32,10 +32,14 @@ impl<'a> Extents<'a> {
         self.own.get(name).or_else(|| self.module.get(name))
     }
 
-    /// Whether no other variable takes a place in a block's shared memory that is known before its launch.
-    pub(crate) fn is_all_static_shared(&self, name: &str) -> bool {
-        let mut others = self.own.iter().chain(self.module).filter(|(other, _)| **other != name);
-        others.all(|(_, extent)| extent.space != Space::Shared || extent.bytes == 0)
+    /// Whether a variable lies where a block's shared memory begins: no other takes a place there that is known before the
+    /// launch, and no alignment, of this one or of what is dynamic, moves it further on.
+    pub(crate) fn is_first_shared(&self, name: &str) -> bool {
+        let mut shared =
+            self.own.iter().chain(self.module).filter(|(_, extent)| extent.space == Space::Shared);
+        shared.all(|(other, extent)| {
+            (*other == name || extent.bytes == 0) && SHARED_BASE.is_multiple_of(extent.align)
+        })
     }
 
     /// Declares a name of the entry; false where it is taken.

@@ -12,7 +12,7 @@ use crate::declarations::Declared;
 use crate::gates::{self, Called, Image};
 use crate::limits::{GATE_COST_MAX, GATE_MODULES_MAX, GATE_STATEMENTS_MAX};
 use crate::names::{self, Class};
-use crate::print::print;
+use crate::print::{Text, print};
 use crate::refusal::{FIRST, refuse, unverified};
 use crate::report::{Reason, Report};
 use crate::table;
@@ -161,13 +161,19 @@ impl<'a> Pass<'a> {
         let taken: Option<Vec<&str>> =
             results.iter().zip(&gate.results).map(|(found, class)| operand(found, 0, *class)).collect();
         let (given, taken) = (given.ok_or_else(unlike)?, taken.ok_or_else(unlike)?);
-        let lines: Option<Vec<String>> = found.iter().map(gates::line).collect();
-        let lines = lines.ok_or_else(unlike)?;
-        let slot = (0..self.modules.len()).find(|slot| lines.get(1) == Some(&gates::first_load(*slot)));
-        let slot = slot.ok_or_else(unlike)?;
-        if gate.text(name, &Called { number, slot, given: &given, taken: &taken }) != lines {
+        let is = |found: &Statement, line: &str| match found {
+            Statement::Label(label, _) => line.strip_suffix(':') == Some(label),
+            Statement::Instruction(found) => Text(found).is(line),
+            Statement::Variable(_) | Statement::Block(..) | Statement::Directive(_) => false,
+        };
+        let second = found.get(1).ok_or_else(unlike)?;
+        let slot = (0..self.modules.len()).find(|slot| is(second, &gates::first_load(*slot)));
+        let called = Called { number, slot: slot.ok_or_else(unlike)?, given: &given, taken: &taken };
+        // Line by line: the first that is another ends it, however long the gate is.
+        if !found.iter().zip(gate.lines(name, &called)).all(|(found, line)| is(found, &line)) {
             return Err(unlike());
         }
+        let slot = called.slot;
         self.is_of(slot, &gate.module)?;
         let enough = Class::ALL
             .iter()

@@ -211,26 +211,22 @@ impl Gate {
     }
 
     /// The one text that a call of it has: a statement each.
-    pub fn text(&self, name: &str, called: &Called<'_>) -> Vec<String> {
-        let Called { number, slot, given, taken } = called;
+    pub fn lines<'a>(&'a self, name: &str, called: &Called<'a>) -> impl Iterator<Item = String> + use<'a> {
+        let Called { number, slot, given, taken } = *called;
         let (arguments, results) = registers(&self.arguments, &self.results);
-        let mut lines = vec![format!("{}:", label(*number, name))];
-        let [base, mask] = WINDOW;
-        let told = TOLD.map(renamed);
-        let into = [base, mask].into_iter().chain(told.iter().map(String::as_str)).zip(parameters(*slot));
-        lines.extend(into.map(|(into, name)| load(into, &name)));
-        let moves = |classes: &[Class], pairs: Vec<(String, String)>| {
-            let lines = classes.iter().zip(pairs);
-            lines
-                .map(|(class, (into, from))| format!("mov.{} {into}, {from}", class.mov()))
-                .collect::<Vec<_>>()
-        };
-        let given = arguments.iter().map(|own| renamed(own)).zip(given.iter().map(|name| (*name).to_owned()));
-        lines.extend(moves(&self.arguments, given.collect()));
-        lines.extend(self.lines.iter().map(|line| line.replace(NUMBER, &number.to_string())));
-        let taken = taken.iter().map(|name| (*name).to_owned()).zip(results.iter().map(|own| renamed(own)));
-        lines.extend(moves(&self.results, taken.collect()));
-        lines
+        let [base, mask] = WINDOW.map(str::to_owned);
+        let loads = [base, mask].into_iter().chain(TOLD.map(renamed)).zip(parameters(slot));
+        let loads = loads.map(|(into, name)| load(&into, &name));
+        let passes = self.arguments.iter().zip(arguments).zip(given);
+        let passes =
+            passes.map(|((class, own), name)| format!("mov.{} {}, {name}", class.mov(), renamed(&own)));
+        let returns = self.results.iter().zip(results).zip(taken);
+        let returns =
+            returns.map(|((class, own), name)| format!("mov.{} {name}, {}", class.mov(), renamed(&own)));
+        let number = number.to_string();
+        let inside = self.lines.iter().map(move |line| line.replace(NUMBER, &number));
+        let first = format!("{}:", label(called.number, name));
+        std::iter::once(first).chain(loads).chain(passes).chain(inside).chain(returns)
     }
 }
 

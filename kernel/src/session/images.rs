@@ -187,7 +187,7 @@ impl Session {
         let _change = self.change()?;
         let capability = self.charge(Resource::Capabilities, 1)?;
         // What compiles has yet to be seen; what is not needed goes back.
-        let code_bytes_max = code_bytes_max(compiled.bytes, &self.incarnation().info.backend);
+        let code_bytes_max = code_bytes_max(compiled.text_bytes, &self.incarnation().info.backend);
         let code_charge = self.charge(Resource::CodeBytes, code_bytes_max)?;
         let verifying = compiled.bytes.saturating_mul(limits::VERIFY_BYTES_PER_BYTE);
         let verifying = self.charge(Resource::KernelBytes, verifying)?;

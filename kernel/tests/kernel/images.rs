@@ -71,6 +71,7 @@ pub(crate) fn two_entries(config: &mut Config) {
     answer(config, |compiled| {
         let mut ptx = compiled.init_ptx();
         ptx.set_text("// canonical");
+        ptx.set_claims("entry");
         let mut entries = ptx.init_entries(2);
         entries.set(0, "saxpy");
         entries.set(1, "axpby");
@@ -96,7 +97,7 @@ fn an_image_is_compiled_apart_and_loaded_as_its_canonical_text() {
             _ => None,
         });
         let (id, handle, text, count) = loaded.unwrap();
-        assert_eq!((id, text.as_str(), count), (session.id, "// canonical", 2));
+        assert_eq!((id, text.as_str(), count), (session.id, "// canonical\0entry", 2));
         assert_eq!(client.status().await.sessions[0].capabilities, 3);
 
         let mut request = module.allow_dynamic_shared_request();

@@ -236,7 +236,7 @@ fn an_image_is_charged_its_code_its_text_its_local_memory_and_the_time() {
         let ledger = client.status().await.sessions[0].ledger.clone();
         let more = |resource| used(&ledger, resource) - used(&before, resource);
         assert_eq!(more(Resource::CodeBytes), CODE_BYTES);
-        assert_eq!(more(Resource::KernelBytes), "// canonical".len() as u64);
+        assert_eq!(more(Resource::KernelBytes), "// canonical\0entry".len() as u64);
         assert_eq!(more(Resource::LocalBytes), u64::from(LOCAL_BYTES) * THREADS);
         assert_eq!((more(Resource::Images), more(Resource::Descriptors)), (1, 1));
         assert_eq!((more(Resource::Uploads), more(Resource::Capabilities)), (0, 3));
@@ -300,7 +300,7 @@ fn what_verifying_a_text_takes_is_charged_until_it_is_loaded() {
         let token = sent(&harness, &session).await;
         let before = uses(&client, Resource::KernelBytes).await - 100;
         harness.fake.behave(Manners { holds_loads: true, ..Manners::default() });
-        let text = "// canonical".len() as u64;
+        let text = "// canonical\0entry".len() as u64;
         let (loaded, ()) = tokio::join!(load(&session, token), async {
             until(async || harness.fake.asked().iter().any(|asked| matches!(asked, Asked::Load { .. })))
                 .await;
