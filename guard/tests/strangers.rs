@@ -245,3 +245,28 @@ fn a_variable_that_an_alignment_moves_is_not_taken_to_lie_first() {
     assert_ne!(shared(2048), "");
     assert_ne!(shared(32768), "");
 }
+
+/// The zeroing ends with a barrier for all lanes of a warp.
+#[test]
+fn shared_memory_is_zeroed_where_all_lanes_come() {
+    let text = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 o)\n{\n.reg .pred %p<2>;\n.reg .b32 %r<4>;\n\
+                .shared .align 16 .b8 s[1024];\nmov.u32 %r0, %tid.x;\nmov.u32 %r1, s;\nadd.u32 %r1, %r1, %r0;\nst.shared.u8 [%r1], %r0;\n\
+                setp.lt.u32 %p0, %r0, 7;\nret;\n}\n";
+    let text = print(&bulkhead_guard::confine(&parse(text).unwrap()).unwrap());
+    let entry = text.split("\n.visible .entry __bh_fast").next().unwrap().trim_end().to_owned() + "\n";
+    let begins = "    mov.u32 %bh_hi, %ntid.x;\n    mov.u32 %bh_s, %tid.y;\n";
+    let sets = "    mov.u32 %r0, %tid.x;\n    setp.lt.u32 %p0, %r0, 7;\n";
+    assert!(entry.contains(begins), "{entry}");
+    let parting = entry
+        .replace(begins, &format!("{sets}    @%p0 bra $L77;\n    add.s32 %r0, %r0, 5;\n$L77:\n{begins}"));
+    let claims = bulkhead_guard::claims(&parting, &Gates::default()).to_string();
+    assert_eq!(why_claimed(&parting, &claims), "");
+    // Nobody says that those that went around go to where the others are.
+    let others: String = claims
+        .lines()
+        .filter(|line| !line.contains("heading"))
+        .fold(String::new(), |all, line| all + line + "\n");
+    assert_ne!(others, claims);
+    let read = why_claimed(&parting, &others);
+    assert!(read.contains("zeroed where lanes of a warp may be elsewhere"), "{read}");
+}

@@ -389,6 +389,12 @@ impl<'a> Pass<'a> {
             && let Some(after) = declarations::zeroes_shared(&self.declared, here)
         {
             self.fuel.pass()?;
+            // It ends with a barrier for all lanes of each warp.
+            if !self.lanes.together() {
+                return Err(unverified(
+                    "shared memory that is zeroed where lanes of a warp may be elsewhere",
+                ));
+            }
             self.left = false;
             self.apart();
             return Ok(Some(after));

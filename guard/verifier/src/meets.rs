@@ -118,7 +118,7 @@ impl Lanes {
     }
 
     /// Whether all that are left of the warp come here.
-    fn together(&self) -> bool {
+    pub(crate) fn together(&self) -> bool {
         self.together.get(self.at).is_some_and(|here| *here)
     }
 

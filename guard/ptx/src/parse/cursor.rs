@@ -17,6 +17,7 @@ pub(super) struct Cursor<'a> {
     window: [Option<Token<'a>>; 2],
     read: usize,
     statements: usize,
+    statements_max: usize,
     /// A limit of the whole text was passed: nothing more is read.
     exhausted: bool,
     /// Offset behind the last token that was taken.
@@ -29,13 +30,14 @@ pub(super) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    pub(super) fn new(text: &'a str) -> Self {
+    pub(super) fn new(text: &'a str, statements_max: usize) -> Self {
         let mut cursor = Self {
             text,
             tokens: tokens(text),
             window: [None, None],
             read: 0,
             statements: 0,
+            statements_max: statements_max.min(STATEMENTS_MAX),
             exhausted: false,
             last_end: 0,
             vectors: 0,
@@ -88,11 +90,11 @@ impl<'a> Cursor<'a> {
     /// Counts one statement against the limit of the text.
     pub(super) fn count_statement(&mut self) -> Parsed<()> {
         self.statements += 1;
-        if self.statements <= STATEMENTS_MAX {
+        if self.statements <= self.statements_max {
             return Ok(());
         }
         let span = self.here();
-        self.exhaust(span, "statements", STATEMENTS_MAX);
+        self.exhaust(span, "statements", self.statements_max);
         Err(Stop)
     }
 

@@ -12,7 +12,7 @@ mod operand;
 mod statement;
 
 use crate::ast::{Function, FunctionKind, HeaderSpans, Item, Linkage, Module, Space, Span};
-use crate::limits::{ENTRIES_MAX, TEXT_BYTES_MAX};
+use crate::limits::{ENTRIES_MAX, STATEMENTS_MAX, TEXT_BYTES_MAX};
 use crate::report::{Reason, Report};
 use crate::tokens::TokenKind;
 use cursor::{Cursor, Parsed};
@@ -28,10 +28,23 @@ pub fn parse(text: &str) -> Result<Module, Report> {
     report.or(module)
 }
 
+/// As [`parse`], of a text that has at most so many statements, declarations and labels included.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_short(text: &str, statements_max: usize) -> Result<Module, Report> {
+    let (module, report) = parse_within(text, statements_max);
+    report.or(module)
+}
+
 /// Parses one PTX module and returns what there is of it beside the errors: the statements that have one are
 /// left out.
 #[must_use]
 pub fn parse_recovering(text: &str) -> (Module, Report) {
+    parse_within(text, STATEMENTS_MAX)
+}
+
+fn parse_within(text: &str, statements_max: usize) -> (Module, Report) {
     let mut module = Module {
         version: (0, 0),
         target: Vec::new(),
@@ -45,7 +58,7 @@ pub fn parse_recovering(text: &str) -> (Module, Report) {
         return (module, report);
     }
     module.header.text.end = u32::try_from(text.len()).unwrap_or(u32::MAX);
-    let mut cursor = Cursor::new(text);
+    let mut cursor = Cursor::new(text, statements_max);
     if header(&mut cursor, &mut module).is_ok() {
         items(&mut cursor, &mut module);
     }
