@@ -22,6 +22,8 @@ impl Session {
     /// Gives back the addresses of this process that are kept for host memory of the session: another session's may be the same.
     /// What is mapped there stays, and keeps them until it is gone.
     pub fn give_up_window(&self) {
+        // Memory that nobody uses lies there too, and would keep them. Where the kernel is gone, so is all of it.
+        let _returned = self.return_empty_and_wait();
         self.inner.host.give_up_window();
     }
 

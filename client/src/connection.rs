@@ -303,6 +303,15 @@ pub(crate) enum Opened {
 
 type Task = Box<dyn FnOnce(Rc<Context>) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
 
+/// Tells that a connection's thread has ended.
+struct Ends(Arc<AtomicBool>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// A connection on a thread of its own, for callers that block.
 pub(crate) struct Remote {
     tasks: tasks::UnboundedSender<Task>,
@@ -313,7 +322,7 @@ impl Remote {
     /// Connects; the thread ends when the value is dropped and its last call has been answered.
     pub(crate) fn open(socket: &Path, name: &str) -> Result<Self, Error> {
         let (sender, mut receiver) = tasks::unbounded_channel::<Task>();
-        let (opened, open) = mpsc::sync_channel(1);
+        let (opened, open) = mpsc::sync_channel::<Result<Arc<AtomicBool>, Error>>(1);
         let (socket, name) = (socket.to_owned(), name.to_owned());
         let run = move || {
             let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -333,6 +342,8 @@ impl Remote {
                     }),
                     Err(error) => return opened.send(Err(error)).unwrap_or_default(),
                 };
+                // However the thread ends, what is asked of it from then on is asked of nobody.
+                let _ends = Ends(Arc::clone(&context.connection.gone));
                 if opened.send(Ok(Arc::clone(&context.connection.gone))).is_err() {
                     return;
                 }

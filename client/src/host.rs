@@ -250,7 +250,7 @@ impl Session {
         (empty, done)
     }
 
-    fn return_empty_and_wait(&self) -> Result<(), Error> {
+    pub(crate) fn return_empty_and_wait(&self) -> Result<(), Error> {
         let empty = {
             let mut heap = self.inner.host.heap.lock();
             let Heap { arenas, kept, .. } = &mut *heap;

@@ -76,6 +76,8 @@ fn carry_out(orders: &Receiver<(Weak<Library>, u64)>) {
         // The process may have moved to an isolated session.
         if let Some((library, driver)) = library.upgrade().zip(opened())
             && is_on(driver)
+            // What the session before has is not the next one's.
+            && !crate::moving::is_under_way()
         {
             library.load_ahead(driver, handle);
         }

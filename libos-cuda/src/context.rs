@@ -377,11 +377,19 @@ fn tell_limit(driver: &Driver, limit: u32, value: usize) -> Answer {
 }
 
 impl Contexts {
-    /// Tells a session that was just opened what was set of the limits.
-    pub(crate) fn tell_limits(&self, driver: &Driver) -> Answer {
+    /// Tells a session that was just opened what was set of the limits. One that it does not take is told to the program's
+    /// user, as the process may have had it accepted by a session that did not ask for so much.
+    pub(crate) fn tell_limits(&self, driver: &Driver) {
         let (told, usual) = (self.limits.read().0, ContextLimits::default().0);
         let changed = (0..).zip(told.into_iter().zip(usual)).filter(|(_, (told, usual))| told != usual);
-        changed.into_iter().try_for_each(|(limit, (value, _))| tell_limit(driver, limit, value))
+        for (limit, (value, _)) in changed {
+            if let Err(status) = tell_limit(driver, limit, value) {
+                crate::report::once(&format!(
+                    "the isolated session does not take {value} for limit {limit} (cuCtxSetLimit), which a guarded one had \
+                     accepted: {status:?}"
+                ));
+            }
+        }
     }
 }
 

@@ -161,10 +161,9 @@ impl Driver {
             graphs: Graphs::new(),
             heap: OnceLock::new(),
         })
-        .and_then(|driver| {
+        .inspect(|driver| {
             // What the program has said before it moved.
-            driver.contexts.tell_limits(&driver)?;
-            Ok(driver)
+            driver.contexts.tell_limits(driver);
         })
     }
 

@@ -132,6 +132,7 @@ pub(crate) fn create(to: Out<u64>, flags: u32) -> Answer {
     if flags & !FLAGS != 0 || flags & (INTERPROCESS | DISABLE_TIMING) == INTERPROCESS {
         return Err(Status::INVALID_VALUE);
     }
+    keep()?;
     let shared = (flags & INTERPROCESS != 0).then(|| Shared::new(driver)).transpose()?;
     insert(driver, &to, context, flags & DISABLE_TIMING == 0, shared)
 }

@@ -8,7 +8,7 @@ use std::ffi::c_void;
 
 use crate::abi::{InSlice, Location, NullStream, Out, Room};
 use crate::context::driver_and_current;
-use crate::driver::Driver;
+use crate::driver::{Driver, keep};
 use crate::memory::{Region, What};
 use crate::report;
 use crate::status::{Answer, Status};
@@ -29,6 +29,8 @@ pub(crate) fn allocate(to: Out<u64>, bytes: usize, flags: u32) -> Answer {
         return Err(Status::INVALID_VALUE);
     }
     driver.streams.captures.refuse_unsafe()?;
+    // While the process moves its session has no addresses for it.
+    keep()?;
     let buffer = driver.session.allocate_managed(bytes).map_err(|error| {
         report::refused("cuMemAllocManaged", &error.to_string());
         Status::of(&error)

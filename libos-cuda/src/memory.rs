@@ -8,7 +8,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::abi::{Host, NullStream, Out, OutMaybe};
 use crate::context::driver_and_current;
 use crate::device::{Buffer, DeviceRange, ErrorCode, Freed, HostBuffer, HostSpan, Image, Stray};
-use crate::driver::{Driver, driver};
+use crate::driver::{Driver, driver, keep};
 use crate::freed;
 use crate::graph::{self, Storage, Stored, Work};
 use crate::ipc::Opened;
@@ -281,6 +281,7 @@ fn allocate_now(to: &Out<u64>, bytes: usize, pool: Option<&Arc<Pool>>) -> Answer
     if bytes == 0 {
         return Err(Status::INVALID_VALUE);
     }
+    keep()?;
     let pooled = pool.map(|pool| pool.take(bytes as u64)).transpose()?;
     to.set(acquire_pooled(driver, context, bytes as u64, pooled)?);
     Ok(())
@@ -439,6 +440,7 @@ pub(crate) fn allocate_host_with_flags(to: Out<u64>, bytes: usize, flags: u32) -
         return Err(Status::INVALID_VALUE);
     }
     driver.streams.captures.refuse_unsafe()?;
+    keep()?;
     let buffer = driver.session.allocate_mapped(bytes).map_err(|error| Status::of(&error))?;
     let address = buffer.as_ptr().expose_provenance() as u64;
     driver.memory.insert(address, bytes as u64, What::Pinned(buffer, flags), context)?;

@@ -53,6 +53,11 @@ pub(crate) fn keep(wait: impl Fn()) -> Answer {
     }
 }
 
+/// Whether the process is just moving.
+pub(crate) fn is_under_way() -> bool {
+    STATE.load(Ordering::Acquire) == MOVING
+}
+
 /// Begins to move the process; false where it has something, or has moved.
 pub(crate) fn begin() -> bool {
     STATE.compare_exchange(OPEN, MOVING, Ordering::AcqRel, Ordering::Acquire).is_ok()

@@ -195,6 +195,7 @@ pub(crate) fn register(host: Host, bytes: usize, flags: u32) -> Answer {
         return Err(Status::NOT_SUPPORTED);
     }
     let pages = Pages::around(host, bytes).ok_or(Status::INVALID_VALUE)?;
+    crate::driver::keep()?;
     let _turn = driver.memory.registering.lock();
     if driver.memory.overlaps(host.address(), bytes as u64) {
         return Err(Status::HOST_MEMORY_ALREADY_REGISTERED);

@@ -176,6 +176,8 @@ pub(crate) fn create(to: Out<u64>, bytes: usize, properties: In<Properties>, fla
     }
     check("cuMemCreate", &properties.0)?;
     let bytes = whole_pages(bytes as u64)?;
+    // Whoever moves the process asks for that lock too.
+    keep()?;
     let _state = driver.vmm.state.lock();
     let share = driver.session.create(bytes).map_err(|error| Status::of(&error))?;
     // Compression is a wish, which is not met.
@@ -400,6 +402,7 @@ pub(crate) fn import(to: Out<u64>, handle: ShareableHandle, kind: u32) -> Answer
         report::refused(CALL, &why.to_string());
         Status::INVALID_VALUE
     })?;
+    keep()?;
     let share = driver.session.receive(token).map_err(|error| {
         let status = failed(CALL, &error);
         // It was given back, or there never was any.

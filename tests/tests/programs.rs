@@ -98,6 +98,12 @@ fn what_another_thread_makes_while_the_process_moves_is_its_own() {
         let kernel = Kernel::telling(&[]);
         passed("moves_race", &run(on(&kernel, "moves_race").arg(after), PATIENCE));
     }
+    let kernel = Kernel::telling(&[]);
+    for what in ["physical", "registered", "managed", "pinned", "object"] {
+        for after in ["0", "2", "5", "9", "15", "25"] {
+            passed("moves_race", &run(on(&kernel, "moves_race").args([after, what]), PATIENCE));
+        }
+    }
 }
 
 #[test]

@@ -27,6 +27,7 @@ pub struct Keyed {
 }
 
 impl Default for Keyed {
+    #[inline]
     fn default() -> Self {
         *KEYS
     }
@@ -35,6 +36,7 @@ impl Default for Keyed {
 impl BuildHasher for Keyed {
     type Hasher = Self;
 
+    #[inline]
     fn build_hasher(&self) -> Self {
         *self
     }
@@ -42,6 +44,7 @@ impl BuildHasher for Keyed {
 
 impl Keyed {
     /// Sixteen bytes more: the product of two numbers that nobody knows, folded.
+    #[inline]
     fn mix(&mut self, low: u64, high: u64) {
         let (low, high) = (low ^ self.state).carrying_mul(high ^ self.one, 0);
         self.state = low ^ high;
@@ -49,11 +52,13 @@ impl Keyed {
 }
 
 impl Hasher for Keyed {
+    #[inline]
     fn finish(&self) -> u64 {
         let (low, high) = (self.state ^ self.one).carrying_mul(self.other, 0);
         low ^ high
     }
 
+    #[inline]
     fn write(&mut self, bytes: &[u8]) {
         let [low, high] = match bytes.split_last_chunk::<16>() {
             // Less than two times eight bytes leave room for how many they are.
@@ -71,31 +76,37 @@ impl Hasher for Keyed {
     }
 
     /// What a string ends with, the length of which counts already, adds nothing.
+    #[inline]
     fn write_u8(&mut self, value: u8) {
         if value != 0xff {
             self.mix(value.into(), 0);
         }
     }
 
+    #[inline]
     fn write_u32(&mut self, value: u32) {
         self.mix(value.into(), 0);
     }
 
+    #[inline]
     fn write_u64(&mut self, value: u64) {
         self.mix(value, 0);
     }
 
+    #[inline]
     fn write_usize(&mut self, value: usize) {
         self.mix(value as u64, 0);
     }
 }
 
+#[inline]
 fn halves(bytes: &[u8; 16]) -> [u64; 2] {
     let eight = |part: Option<&[u8; 8]>| part.map_or(0, |part| u64::from_le_bytes(*part));
     [eight(bytes.first_chunk()), eight(bytes.last_chunk())]
 }
 
 /// Fewer than sixteen bytes and how many they are; no two are the same.
+#[inline]
 fn few(bytes: &[u8]) -> [u64; 2] {
     let length = bytes.len() as u64;
     // Of those that both ends have, once.

@@ -66,6 +66,7 @@ pub struct Flow<'a> {
 
 impl<'a> Flow<'a> {
     /// A register is written here, whatever predicates are.
+    #[inline]
     pub fn write(&mut self, name: &'a str) {
         let names = &mut self.names;
         let at = *self.numbers.entry(name).or_insert_with(|| {
@@ -76,6 +77,7 @@ impl<'a> Flow<'a> {
     }
 
     /// Whether a register is written on every path to here.
+    #[inline]
     pub fn is_written(&self, name: &str) -> bool {
         self.numbers.get(name).is_some_and(|at| self.here.has(*at))
     }

@@ -133,13 +133,14 @@ extern "C" fn nothing() -> u32 {
 }
 
 unsafe extern "C" fn load_wrapped(to: *mut u64, image: *const c_void) -> u32 {
-    call(|| {
+    let load = || {
         // SAFETY: NVIDIA's runtime passes room for a module.
         let to = unsafe { Out::from_c(to) }?;
         // SAFETY: and an image.
         let image = unsafe { ImagePointer::from_c(image) }?;
         module::load(to, image)
-    })
+    };
+    call(|| crate::moving::again(load))
 }
 
 unsafe extern "C" fn load_wrapped_with(

@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use super::{Graph, Work, graph};
 use crate::abi::{Callback, HostFunction, Out};
 use crate::device::Fence;
-use crate::driver::{Driver, driver};
+use crate::driver::{Driver, driver, keep};
 use crate::status::{Answer, Status};
 
 /// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`, which has to be given.
@@ -197,6 +197,7 @@ pub(crate) fn create(to: Out<u64>, data: Callback, destroy: HostFunction, count:
         return Err(Status::INVALID_VALUE);
     }
     let driver = driver()?;
+    keep()?;
     let object = Arc::new(UserObject { driver, handle: OnceLock::new(), destroy, data });
     let own = Mutex::new(Held { count: count.into(), object: None });
     let named = Arc::new(Named { object: Arc::downgrade(&object), own });

@@ -15,6 +15,7 @@ impl Width {
     pub const WORD: Self = Self(32);
 
     /// The largest signed number.
+    #[inline]
     pub const fn most(self) -> i128 {
         (1 << (self.0 - 1)) - 1
     }
@@ -36,6 +37,7 @@ pub enum Sign {
 
 impl Sign {
     /// What a modifier of a type says.
+    #[inline]
     pub fn of(modifier: &str) -> Option<Self> {
         match modifier {
             "s32" => Some(Self::Signed),
@@ -46,6 +48,7 @@ impl Sign {
 
     /// The number that an immediate is to an instruction that means its operands so: PTX takes the low bits of either
     /// spelling, so that `-1` is the largest number without a sign. None where it has more bits than a register.
+    #[inline]
     pub fn immediate(self, value: i128, width: Width) -> Option<i128> {
         let (signed, unsigned) = (Self::Signed.all(width), Self::Unsigned.all(width));
         (signed.low..=unsigned.high).contains(&value).then_some(())?;
@@ -60,6 +63,7 @@ impl Sign {
     }
 
     /// Any number.
+    #[inline]
     pub const fn all(self, width: Width) -> Number {
         match self {
             Self::Signed => Number::between(-width.most() - 1, width.most()),
@@ -86,26 +90,31 @@ pub struct Number {
 
 impl Number {
     /// Anything from `low` to `high`, both included.
+    #[inline]
     pub const fn between(low: i128, high: i128) -> Self {
         Self { low, high, most: Most::constant(high), zeros: 0 }
     }
 
     /// One number.
+    #[inline]
     pub fn exactly(value: i128) -> Self {
         Self { zeros: value.trailing_zeros().min(63), ..Self::between(value, value) }
     }
 
     /// Of which so many low bits are zero.
+    #[inline]
     pub const fn with_zeros(self, zeros: u32) -> Self {
         Self { zeros, ..self }
     }
 
     /// Whether it is from 0 on, and the same signed and unsigned.
+    #[inline]
     pub const fn is_small(&self, width: Width) -> bool {
         self.low >= 0 && self.high <= width.most()
     }
 
     /// Any product of the two.
+    #[inline]
     pub fn times(self, other: Self) -> Self {
         let ends =
             [self.low * other.low, self.low * other.high, self.high * other.low, self.high * other.high];
@@ -123,6 +132,7 @@ impl Number {
     }
 
     /// Any sum of the two.
+    #[inline]
     pub fn plus(self, other: Self) -> Self {
         let (low, high) = (self.low + other.low, self.high + other.high);
         let most = self.most.plus(other.most).unwrap_or(Most::constant(high));
@@ -130,11 +140,13 @@ impl Number {
     }
 
     /// Any difference of the two.
+    #[inline]
     pub fn minus(self, other: Self) -> Self {
         self.plus(Self::between(-other.high, -other.low).with_zeros(other.zeros))
     }
 
     /// Whichever of the two it is.
+    #[inline]
     pub fn or(self, other: Self) -> Self {
         let (low, high) = (self.low.min(other.low), self.high.max(other.high));
         let most = if self.most == other.most { self.most } else { Most::constant(high) };
@@ -142,16 +154,19 @@ impl Number {
     }
 
     /// Of a conjunction of numbers that are from 0 on no more is left than of either.
+    #[inline]
     pub fn and(self, other: Self) -> Self {
         Self::between(0, self.high.min(other.high)).with_zeros(self.zeros.max(other.zeros))
     }
 
     /// Whether it says no more of a number than this does.
+    #[inline]
     pub fn holds(self, other: Self) -> bool {
         self.low <= other.low && other.high <= self.high && self.zeros <= other.zeros
     }
 
     /// What both say together, of the same number.
+    #[inline]
     pub fn with(self, other: Self) -> Self {
         let (low, high) = (self.low.max(other.low), self.high.min(other.high));
         if low > high {
@@ -163,27 +178,32 @@ impl Number {
     }
 
     /// Whether it does not depend on where in its block a thread is.
+    #[inline]
     pub fn is_plain(&self) -> bool {
         self.most == Most::constant(self.high)
     }
 
     /// The same wherever that is.
+    #[inline]
     pub fn plain(self) -> Self {
         Self { most: Most::constant(self.high), ..self }
     }
 
     /// Whether it follows from what is known.
+    #[inline]
     pub fn implied_by(self, known: Self) -> bool {
         self.holds(known) && self.most.implied_by(known.most, known.high)
     }
 
     /// Itself, where it lies in what is looked at at all.
+    #[inline]
     pub fn fits(self) -> Option<Self> {
         let most = &self.most;
         (self.low >= -FAR && self.high <= FAR && most.is_below(FAR) && most.constant >= -FAR).then_some(self)
     }
 
     /// What a register of a width holds of it: a number beyond has wrapped around, which leaves its low bits.
+    #[inline]
     pub fn settled(self, width: Width) -> Self {
         let zeros = self.zeros.min(width.0);
         let kept = if self.is_small(width) { self } else { Sign::Unsigned.all(width) };
@@ -200,6 +220,7 @@ impl Number {
     }
 
     /// What a register holds, as a number of this sign.
+    #[inline]
     pub fn meant(self, sign: Sign, width: Width) -> Self {
         let all = sign.all(width);
         if self.high <= all.high { self } else { all.with_zeros(self.zeros) }
@@ -235,6 +256,7 @@ pub enum Op {
 
 impl Op {
     /// What it makes of two registers; none where nothing is known.
+    #[inline]
     pub fn of(self, one: Number, other: Number, width: Width) -> Option<Number> {
         let signed = |number: Number| number.meant(Sign::Signed, width);
         let zeros = one.zeros.min(other.zeros);
@@ -293,6 +315,7 @@ pub enum Order {
 
 impl Order {
     /// What a modifier of a comparison says.
+    #[inline]
     pub fn of(modifier: &str) -> Option<Self> {
         Some(match modifier {
             "eq" => Self::Equal,
@@ -306,6 +329,7 @@ impl Order {
     }
 
     /// What holds where this does not.
+    #[inline]
     pub const fn not(self) -> Self {
         match self {
             Self::Equal => Self::Differs,
@@ -318,6 +342,7 @@ impl Order {
     }
 
     /// The same of the two the other way around.
+    #[inline]
     pub const fn swapped(self) -> Self {
         match self {
             Self::Equal | Self::Differs => self,
@@ -329,6 +354,7 @@ impl Order {
     }
 
     /// What is left of the numbers from `low` to `high` that compare so with one of `bound`.
+    #[inline]
     pub fn cut(self, (low, high): (i128, i128), bound: (i128, i128)) -> (i128, i128) {
         let exact = bound.0 == bound.1;
         match self {
