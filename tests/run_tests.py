@@ -16,6 +16,9 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import NamedTuple
 
+# What the fast tier runs took at most so long, in seconds.
+FAST_SECONDS = 5.0
+
 HERE = Path(__file__).resolve().parent
 TIMES = HERE / "times.json"
 
@@ -62,12 +65,18 @@ def run(tests: Tests) -> tuple[Tests, int, float, str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=2, help="programs of tests at a time")
+    parser.add_argument("--fast", action="store_true", help=f"only those that took at most {FAST_SECONDS:.0f} s, or are new")
     parser.add_argument("--keep", action="store_true", help=f"write how long each took to {TIMES.name}")
     parser.add_argument("names", nargs="*", help="packages or targets; all where none is named")
     arguments = parser.parse_args()
     cargo = os.environ.get("CARGO", "cargo")
     times: dict[str, float] = json.loads(TIMES.read_text())
     programs = [tests for tests in build(cargo) if not arguments.names or {tests.package, tests.target} & set(arguments.names)]
+    if arguments.fast:
+        left_out = len(programs)
+        programs = [tests for tests in programs if times.get(tests.name, 0.0) <= FAST_SECONDS]
+        left_out -= len(programs)
+        print(f"fast: {len(programs)} programs of tests, {left_out} longer ones left out", flush=True)
     # One of which nothing is known may be long.
     programs.sort(key=lambda tests: -times.get(tests.name, 60.0))
     failed = []
@@ -78,7 +87,7 @@ def main() -> int:
             times[tests.name] = round(seconds, 1)
             if status != 0:
                 failed.append(tests.name)
-    if not arguments.names and subprocess.run([cargo, "test", "--workspace", "--doc"], check=False).returncode != 0:
+    if not arguments.names and not arguments.fast and subprocess.run([cargo, "test", "--workspace", "--doc"], check=False).returncode != 0:
         failed.append("the examples of the documentation")
     if arguments.keep:
         TIMES.write_text(json.dumps(dict(sorted(times.items())), indent=1) + "\n")

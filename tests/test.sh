@@ -5,7 +5,11 @@ set -euo pipefail
 
 usage() {
     cat <<'USAGE'
-usage: tests/test.sh [--help]
+usage: tests/test.sh [--fast | --keep] [--help]
+
+  --fast   formatting, and the tests that take at most 5 s each: below 3 minutes where all is built. No lints, documentation,
+           Thrust or model checking: run it without before you send anything
+  --keep   everything, and writes how long it took: each step to tests/steps.txt, each program of tests to tests/times.json
 
 Needs Rust (with rustfmt and clippy), a C++ compiler and Python 3.11. The CUDA compiler is installed into .toolchain.
 Ends with 0 when everything passed, otherwise with 1 at the first failure. What cannot run here (tests that need an
@@ -13,8 +17,11 @@ NVIDIA GPU, or the capnp compiler) is reported as skipped.
 USAGE
 }
 
+tier=all
 case ${1:-} in
     '') ;;
+    --fast) tier=fast ;;
+    --keep) tier=keep ;;
     -h | --help)
         usage
         exit
@@ -70,7 +77,11 @@ step() {
 }
 
 # All of them, so that one run shows whatever fails. The output is kept, so that its tests can be counted.
-tests() { "${PYTHON:-python3}" tests/run_tests.py 2>&1 | tee "$work/tests"; }
+tests() {
+    local how=()
+    [[ $tier == all ]] || how=("--$tier")
+    "${PYTHON:-python3}" tests/run_tests.py ${how[@]+"${how[@]}"} 2>&1 | tee "$work/tests"
+}
 
 loom() { RUSTFLAGS='--cfg loom' cargo test --release -p bulkhead-ring --test loom --target-dir "$target/loom" 2>&1 | tee "$work/loom"; }
 
@@ -102,14 +113,21 @@ need 'install Python 3.11 or newer, or name it in PYTHON' "${PYTHON:-python3}" -
 
 step 'scripts' scripts
 step 'format' cargo fmt --all --check
-step 'lints' cargo clippy --quiet --workspace --all-targets -- -D warnings
-step 'documentation' documentation
+if [[ $tier != fast ]]; then
+    step 'lints' cargo clippy --quiet --workspace --all-targets -- -D warnings
+    step 'documentation' documentation
+fi
 step 'the CUDA compiler' tests/toolchain.sh
 step 'the CUDA programs' tests/programs.sh
 step 'the binaries' cargo build --quiet --workspace --examples --bins --lib
-step 'Thrust and CUB' thrust_and_cub
-step 'the ring under loom' loom
+if [[ $tier != fast ]]; then
+    step 'Thrust and CUB' thrust_and_cub
+    step 'the ring under loom' loom
+fi
 step 'the tests' tests
 
 say "everything passed in $((SECONDS - started)) s"
 summary
+if [[ $tier == keep ]]; then
+    printf '%s\n' "${times[@]}" "$(printf '%5d s  all' $((SECONDS - started)))" > tests/steps.txt
+fi

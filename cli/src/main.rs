@@ -10,6 +10,8 @@ mod completions;
 mod coverage;
 mod demo;
 mod doctor;
+#[cfg(test)]
+mod documented;
 mod evict;
 mod failure;
 mod guard;

@@ -82,12 +82,18 @@ const SHAPES: &[(&str, Shape)] = &[
         (entry("", 0, &labels(100)), format!("entry bh_e_k\n{claims}"))
     }),
     ("entries that are claimed", |bytes| {
-        (entry("", 0, ""), (0..bytes / 12).map(|at| format!("entry {at}\n")).collect())
+        (entry("", 0, ""), (0..(bytes / 12).min(30_000)).map(|at| format!("entry {at:x}\n")).collect())
     }),
     ("variables in one line", |bytes| {
         (entry(&format!("    .reg .b32 {}a;\n", "a,".repeat(bytes / 2)), 0, ""), String::new())
     }),
     ("statements in one line", |bytes| (entry("", 0, &"r a;".repeat(bytes / 4)), String::new())),
+    ("lists in one line", |bytes| (entry("", 0, &"r{{b}};".repeat(bytes / 7)), String::new())),
+    ("modifiers in one line", |bytes| (entry("", 0, &"r.a b; ".repeat(bytes / 7)), String::new())),
+    ("braces inside one another", |bytes| {
+        let nest = "{".repeat(30) + &" ".repeat(150) + &"}".repeat(30);
+        (entry("", 0, &nest.repeat(bytes / 210)), String::new())
+    }),
     ("blocks", |bytes| (entry("", 0, &"{}".repeat(bytes / 2)), String::new())),
     ("labels in one line", |bytes| (entry("", 0, &"a:".repeat(bytes / 2)), String::new())),
     ("operands", |bytes| {

@@ -423,3 +423,17 @@ fn labels_that_look_like_calls_of_a_long_gate_take_as_long_as_they_are() {
     // Some seconds; a line of the gate for each label would take minutes.
     assert!(bulkhead_guard::verify_with(&text, &gates).is_err());
 }
+
+/// What is denser than any print is refused while it is read, and claims are of no more bodies than a text can have.
+#[test]
+fn what_takes_more_memory_than_is_charged_is_refused_while_it_is_read() {
+    let header = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry bh_e_k()\n{\n";
+    for dense in ["r a;", "r{{b}};", "a:", "{}", ";"] {
+        let text = format!("{header}{}}}\n", dense.repeat(100_000));
+        let refused = bulkhead_verifier::verify(&text, &Claims::default(), &Gates::default()).unwrap_err();
+        assert!(refused.to_string().contains("more statements than the limit"), "{dense}: {refused}");
+    }
+    let entries = |count: usize| (0..count).map(|at| format!("entry {at}\n")).collect::<String>();
+    assert!(entries(2 * limits::ENTRIES_MAX).parse::<Claims>().is_ok());
+    assert!(entries(2 * limits::ENTRIES_MAX + 1).parse::<Claims>().is_err());
+}

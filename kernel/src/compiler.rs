@@ -238,6 +238,10 @@ async fn read(output: OwnedFd) -> Result<Compiled, Error> {
     let data = ModuleData::read(ptx.get_data().map_err(nonsense)?)?;
     let text = ptx.get_text().map_err(nonsense)?.as_bytes();
     let claims = ptx.get_claims().map_err(nonsense)?.as_bytes();
+    if text.contains(&limits::CLAIMS_MARK) {
+        let message = "the compile process's answer makes no sense: its text has a zero";
+        return Err(Error::new(ErrorCode::ImageInvalid, message));
+    }
     if (text.len() + 1 + claims.len()) as u64 > limits::PTX_BYTES_MAX {
         return Err(too_long());
     }

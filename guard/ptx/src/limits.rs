@@ -4,7 +4,7 @@
 pub const TEXT_BYTES_MAX: usize = 64 << 20;
 /// Tokens of one PTX text, white space and comments not counted.
 pub const TOKENS_MAX: usize = 16 << 20;
-/// Statements of one PTX text, declarations and labels included.
+/// Statements of one PTX text, declarations, labels and lists of operands included.
 pub const STATEMENTS_MAX: usize = 2 << 20;
 /// Braces inside one another in a body.
 pub const NESTING_MAX: usize = 32;

@@ -27,7 +27,7 @@ impl Claimant<'static> for Claiming {
     fn entry(&mut self, entry: &str, statements: &[Statement], is_fast: bool) -> Cow<'static, Body> {
         let body =
             Body { lanes: lanes_of(statements, is_fast), numbers: numbers::of(statements), fuel: None };
-        self.0.0.insert(entry.to_owned(), body.clone());
+        self.0.0.insert(entry.to_owned(), Box::new(body.clone()));
         Cow::Owned(body)
     }
 
@@ -60,7 +60,7 @@ pub(crate) struct Completing<'c>(pub(crate) &'c Claims);
 
 impl<'c> Claimant<'c> for Completing<'c> {
     fn entry(&mut self, entry: &str, _: &[Statement], _: bool) -> Cow<'c, Body> {
-        self.0.0.get(entry).map_or_else(|| Cow::Owned(Body::default()), Cow::Borrowed)
+        self.0.0.get(entry).map_or_else(|| Cow::Owned(Body::default()), |body| Cow::Borrowed(body.as_ref()))
     }
 
     fn gate(&mut self, name: &str, statements: &[Statement]) -> Cow<'c, Body> {

@@ -21,7 +21,6 @@ use crate::operands;
 use crate::refusal::{refuse, unverified};
 use crate::report::{Reason, Report};
 use crate::table::{self, Row, Treatment};
-use crate::turns;
 use crate::values::{Known as _, Proof, Root, SharedKey};
 use crate::{Claimant, bounds, sequence};
 
@@ -421,9 +420,6 @@ impl<'a> Pass<'a> {
         }
         let Some((closing, after)) = self.fuel.closing(here)? else { return Ok(None) };
         self.apart();
-        if !self.flow.is_written(&turns::counter(closing.number)) {
-            return Err(unverified("a counter that is not set on every way"));
-        }
         if !self.labels.contains(closing.label) {
             return Err(unverified("a branch back to what is no label"));
         }

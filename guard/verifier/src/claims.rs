@@ -65,16 +65,20 @@ pub struct Lanes {
     pub rows: bool,
 }
 
+/// Bodies that a text can have: an entry's, and its fast version's.
+const BODIES_MAX: usize = 2 * crate::limits::ENTRIES_MAX;
+
 /// What is claimed of the bodies of a text, by the names of their entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Claims(pub HashMap<String, Body>);
+pub struct Claims(pub HashMap<String, Box<Body>>);
 
 impl fmt::Display for Claims {
     /// A line for each claim, in order.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut entries: Vec<_> = self.0.iter().collect();
         entries.sort_unstable_by_key(|(name, _)| name.as_str());
-        for (name, Body { lanes, numbers, fuel }) in entries {
+        for (name, body) in entries {
+            let Body { lanes, numbers, fuel } = &**body;
             writeln!(out, "entry {name}")?;
             if lanes.rows {
                 writeln!(out, "rows")?;
@@ -127,7 +131,12 @@ impl FromStr for Claims {
                 continue;
             }
             match words.as_slice() {
-                ["entry", name] => body = claims.0.entry((*name).to_owned()).or_default(),
+                ["entry", name] => {
+                    if claims.0.len() > BODIES_MAX {
+                        return Err(line.to_owned());
+                    }
+                    body = claims.0.entry((*name).to_owned()).or_default();
+                }
                 ["rows"] => lanes.rows = true,
                 ["same", name] => {
                     lanes.registers.insert((*name).to_owned(), Uniformity::Same);

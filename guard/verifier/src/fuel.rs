@@ -701,6 +701,10 @@ impl<'s, 'a> Checker<'s, 'a> {
         step: Option<&'a Instruction>,
     ) -> Result<State, &'static str> {
         let of = Of::Counter(number);
+        // A counter has a term from where it is set on, and a label has one only where each way to it has.
+        if on.term(of).is_none() && self.tries.is_none() {
+            return Err("a counter that is not set on every way");
+        }
         let mut back = on.clone();
         let is_counter = matches!(self.events.counter(number), Some(By::Count(_)));
         if is_counter {

@@ -1,7 +1,7 @@
 //! What stands before loops that end by a counter, and what a fast version checks: parameters that are bounded, pointers.
 
 use crate::anchors::{self, Check};
-use crate::ast::{Operand, Space, Statement};
+use crate::ast::{Space, Statement};
 use crate::body::Pass;
 use crate::bounds;
 use crate::limits::BOUND_TERMS_MAX;
@@ -62,12 +62,6 @@ impl<'a> Pass<'a> {
             let row = table::check(instruction)?;
             table::registers(row, instruction, &mut |name| reads.push(name), &mut |_| {});
             self.assigned(&reads, &[])?;
-        }
-        // All of them set the counter.
-        if let Some(Statement::Instruction(set)) = opening.sets.last()
-            && let Some(Operand::Register(counter)) = set.operands.first()
-        {
-            self.flow.write(counter);
         }
         self.flow.label(opening.label);
         Ok(())

@@ -273,6 +273,20 @@ fn a_compiler_that_talks_nonsense_refuses_its_image_only() {
     }
 }
 
+/// A compiler that answers a text with a zero in it.
+fn a_zero(config: &mut Config) {
+    answer(config, |compiled| {
+        let mut ptx = compiled.init_ptx();
+        ptx.set_text("// canonical\0entry");
+        ptx.init_entries(1).set(0, "saxpy");
+    });
+}
+
+#[test]
+fn a_text_has_no_mark_of_claims() {
+    assert_eq!(refused(a_zero).code, ErrorCode::ImageInvalid);
+}
+
 /// A compiler that describes variables like this beside a text with an entry.
 fn describing(config: &mut Config, data: &ModuleData) {
     answer(config, |compiled| {

@@ -87,7 +87,7 @@ impl<'a> Cursor<'a> {
         self.exhausted
     }
 
-    /// Counts one statement against the limit of the text.
+    /// Counts one statement, or one list of operands, against the limit of the text.
     pub(super) fn count_statement(&mut self) -> Parsed<()> {
         self.statements += 1;
         if self.statements <= self.statements_max {

@@ -71,6 +71,7 @@ pub(super) fn list(
     close: &'static str,
 ) -> Parsed<Vec<Operand>> {
     cursor.expect_punctuation(open, "a list")?;
+    cursor.count_statement()?;
     let mut elements = Vec::new();
     if cursor.take_punctuation(close) {
         return Ok(elements);
@@ -79,6 +80,7 @@ pub(super) fn list(
         elements.push(operand(cursor, budget, depth + 1)?);
         if !cursor.take_punctuation(",") {
             cursor.expect_punctuation(close, "`,` or the end of the list")?;
+            elements.shrink_to_fit();
             return Ok(elements);
         }
     }

@@ -27,7 +27,8 @@ pub(super) fn body(cursor: &mut Cursor<'_>) -> Parsed<Vec<Statement>> {
             outer.push((std::mem::take(&mut current), span));
         } else if cursor.take_punctuation("}") {
             let Some((parent, opened)) = outer.pop() else { return Ok(current) };
-            let block = std::mem::replace(&mut current, parent);
+            let mut block = std::mem::replace(&mut current, parent);
+            block.shrink_to_fit();
             current.push(Statement::Block(block, opened));
         } else if statement(cursor, &mut current).is_err() {
             cursor.skip_statement();
@@ -86,8 +87,12 @@ fn instruction(cursor: &mut Cursor<'_>) -> Parsed<Instruction> {
     cursor.calls = opcode == "call";
     let before = cursor.report.findings.len();
     match operands(cursor) {
-        Ok((operands, operand_spans, end)) => {
+        Ok((mut operands, mut operand_spans, end)) => {
             let span = Span { end, ..start };
+            // What has one element took room for four: a text of many such statements is charged for what it takes.
+            modifiers.shrink_to_fit();
+            operands.shrink_to_fit();
+            operand_spans.0.shrink_to_fit();
             Ok(Instruction { predicate, opcode, modifiers, operands, span, operand_spans })
         }
         Err(stop) => {
