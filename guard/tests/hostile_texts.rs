@@ -431,7 +431,9 @@ fn what_takes_more_memory_than_is_charged_is_refused_while_it_is_read() {
     for dense in ["r a;", "r{{b}};", "a:", "{}", ";"] {
         let text = format!("{header}{}}}\n", dense.repeat(100_000));
         let refused = bulkhead_verifier::verify(&text, &Claims::default(), &Gates::default()).unwrap_err();
-        assert!(refused.to_string().contains("more statements than the limit"), "{dense}: {refused}");
+        // What the opcode's own refusal takes the place of ends the reading all the same.
+        let told = if dense.contains("{{") { "does not support" } else { "more statements than the limit" };
+        assert!(refused.to_string().contains(told) && refused.findings.len() == 1, "{dense}: {refused}");
     }
     let entries = |count: usize| (0..count).map(|at| format!("entry {at}\n")).collect::<String>();
     assert!(entries(2 * limits::ENTRIES_MAX).parse::<Claims>().is_ok());
