@@ -39,11 +39,11 @@
 pub mod data;
 pub mod limits;
 
-mod authors;
 mod claims;
 mod confine;
 mod examine;
 mod facts;
+mod module_gates;
 mod sums;
 mod verify;
 mod window;
@@ -51,7 +51,6 @@ mod window;
 use bulkhead_ptx::{maps, report, table};
 use bulkhead_verifier::{access, anchors, flow, gates, most, names, operands, values};
 
-pub use authors::{GateWindow, add_gates};
 pub use bulkhead_ptx::{Finding, Reason, Report, ast, parse, parse_recovering, print, tokens};
 pub use bulkhead_verifier::{
     BoundTerm, Claims, FLAG_BYTES, FLAG_LINE_BYTES, FastVersion, Footprint, GATE_PARAMETERS, GateSummary,
@@ -63,5 +62,6 @@ pub use confine::{
     drop_fast_versions,
 };
 pub use examine::{Doing, Examination, Explained, Handling, examine, examine_with};
+pub use module_gates::{GateWindow, add_gates};
 pub use verify::{claims, verify, verify_claimed, verify_with};
 pub use window::Window;

@@ -178,7 +178,10 @@ fn a_counter_is_set_on_every_way_to_where_it_is_asked() {
         )
     };
     assert_eq!(why(&module(1, &counting(""))), "");
-    assert_ne!(why(&module(1, &counting("@%p0 bra $L1;"))), "");
+    let entered = module(1, &counting("@%p0 bra $L1;"));
+    assert_ne!(why(&entered), "");
+    let read = why_claimed(&entered, &format!("entry bh_e_k\nspends 0\n{fuel}"));
+    assert!(read.contains("a counter that is not set on every way"), "{read}");
 }
 
 /// At a label that nobody comes to anything may be claimed.

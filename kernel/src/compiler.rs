@@ -238,18 +238,19 @@ async fn read(output: OwnedFd) -> Result<Compiled, Error> {
     let data = ModuleData::read(ptx.get_data().map_err(nonsense)?)?;
     let text = ptx.get_text().map_err(nonsense)?.as_bytes();
     let claims = ptx.get_claims().map_err(nonsense)?.as_bytes();
-    if text.contains(&limits::CLAIMS_MARK) {
-        let message = "the compile process's answer makes no sense: its text has a zero";
-        return Err(Error::new(ErrorCode::ImageInvalid, message));
-    }
     if (text.len() + 1 + claims.len()) as u64 > limits::PTX_BYTES_MAX {
         return Err(too_long());
     }
     let copy = File::from(memory("bulkhead-ptx").map_err(|error| failed(error.into()))?);
     let mut at = 0;
-    for chunk in
-        text.chunks(CHUNK_BYTES).chain([&[limits::CLAIMS_MARK][..]]).chain(claims.chunks(CHUNK_BYTES))
-    {
+    let pieces = text.chunks(CHUNK_BYTES).map(|chunk| (chunk, true));
+    let claims = claims.chunks(CHUNK_BYTES).map(|chunk| (chunk, false));
+    for (chunk, is_text) in pieces.chain([(&[limits::CLAIMS_MARK][..], false)]).chain(claims) {
+        // The executor would take the text to end there.
+        if is_text && chunk.contains(&limits::CLAIMS_MARK) {
+            let message = "the compile process's answer makes no sense: its text has a zero";
+            return Err(Error::new(ErrorCode::ImageInvalid, message));
+        }
         copy.write_all_at(chunk, at).map_err(failed)?;
         at += chunk.len() as u64;
         tokio::task::yield_now().await;

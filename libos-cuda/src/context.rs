@@ -385,8 +385,8 @@ impl Contexts {
         for (limit, (value, _)) in changed {
             if let Err(status) = tell_limit(driver, limit, value) {
                 crate::report::once(&format!(
-                    "the isolated session does not take {value} for limit {limit} (cuCtxSetLimit), which a guarded one had \
-                     accepted: {status:?}"
+                    "the isolated session does not take {value} for limit {limit} ({status:?}), and goes on with the usual; with \
+                     `bulkhead run --domain isolated` cuCtxSetLimit answers that itself"
                 ));
             }
         }

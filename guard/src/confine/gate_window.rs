@@ -11,11 +11,11 @@ use crate::access;
 use crate::ast::{
     Address, AddressBase, Instruction, Item, Linkage, Module, Operand, Space, Span, Statement, Variable,
 };
-use crate::authors::GateWindow;
 use crate::confine::Stray;
 use crate::confine::symbols::{measured, named};
 use crate::data::{Layout, is_managed};
 use crate::maps::{HashMap, HashSet};
+use crate::module_gates::GateWindow;
 use crate::names::Class;
 use crate::report::{Reason, Report};
 use crate::table::{self, Row};

@@ -10,7 +10,6 @@ use crate::ast::{
     Address, AddressBase, Function, FunctionKind, Instruction, Item, Linkage, Module, Operand, Space, Span,
     Statement, Type, Variable,
 };
-use crate::authors::GateWindow;
 use crate::confine::calls::{self, Actual, Budget, Direction, Functions};
 use crate::confine::faults::Faults;
 use crate::confine::flatten::{Flat, Flattener};
@@ -23,6 +22,7 @@ use crate::confine::variables::Variables;
 use crate::confine::{access as confined_access, arguments, assign, epilogues, generic, runtime};
 use crate::gates::{self, BADGE, CALLER, Called, Gate, Gates, Image, PROTECTED};
 use crate::limits::GATE_MODULES_MAX;
+use crate::module_gates::GateWindow;
 use crate::names::{self, Class};
 use crate::report::{Reason, Report};
 use crate::table;

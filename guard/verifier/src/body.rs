@@ -424,6 +424,8 @@ impl<'a> Pass<'a> {
             return Err(unverified("a branch back to what is no label"));
         }
         self.tests(closing.reads)?;
+        // The counter, and the register that it is compared with, were written where it was set, or `fuel` refuses: only what
+        // came by there has fuel for it.
         for statement in here.iter().take(closing.length) {
             if let Statement::Instruction(line) = statement {
                 self.numbers.learn(line);
@@ -580,7 +582,7 @@ impl<'a> Pass<'a> {
             self.lanes.part();
         }
         if always {
-            // The guard's own are read in sequences only, which write them first.
+            // The guard's own are read in sequences only. Those write them first, or the prologue has; counters have to have fuel.
             for name in writes.iter().filter(|name| !names::is_reserved(name)) {
                 self.flow.write(name);
             }

@@ -701,7 +701,8 @@ impl<'s, 'a> Checker<'s, 'a> {
         step: Option<&'a Instruction>,
     ) -> Result<State, &'static str> {
         let of = Of::Counter(number);
-        // A counter has a term from where it is set on, and a label has one only where each way to it has.
+        // A counter has a term from where it is set on, and a label has one only where each way to it has. So what is read here was
+        // written, which is no matter of fuel: it would be another tenant's.
         if on.term(of).is_none() && self.tries.is_none() {
             return Err("a counter that is not set on every way");
         }

@@ -24,7 +24,8 @@
 //!    the entry's shared variables, so it reaches neither beyond that nor the driver's first KiB. All that lies
 //!    between is zeroed at entry.
 //! 6. No register, predicate or carry flag is read before it is written on every path to it: undefined
-//!    registers hold other sessions' values, and the assembler may take one undefined register for two.
+//!    registers hold other sessions' values, and the assembler may take one undefined register for two. A counter is asked only where
+//!    fuel for it is claimed, which it has from where it is set on.
 //! 7. The guard's registers (`%bh_...`) are written only by the prologue, by the sequences of 2, 3, 4, 5 and 10, in calls
 //!    of gates and where a parameter is bounded; what gates have of them (`%bh_g...`) stands nowhere else, nor does a label of theirs.
 //! 8. The only barrier for a block is number 0 without a count. There are no calls, indirect branches,
