@@ -73,6 +73,36 @@ const SHAPES: &[(&str, Shape)] = &[
         let claims: String = (0..count).map(|at| format!("always %r{at} number 0 0 0\n")).collect();
         (text, format!("entry bh_e_k\n{claims}"))
     }),
+    ("registers before labels", |bytes| {
+        let line = |at: usize| {
+            format!(
+                "    mov.b64 {{%h{}, %h{}, %h{}, %h{}}}, 0;\n",
+                4 * at,
+                4 * at + 1,
+                4 * at + 2,
+                4 * at + 3
+            )
+        };
+        let sets: String = (0..bytes / 80).map(line).collect();
+        let declared = format!("    .reg .b16 %h<{}>;\n", bytes / 20);
+        (entry(&declared, 0, &(sets + &labels(bytes / 2))), String::new())
+    }),
+    ("registers before branches back", |bytes| {
+        let line = |at: usize| {
+            format!(
+                "    mov.b64 {{%h{}, %h{}, %h{}, %h{}}}, 0;\n",
+                4 * at,
+                4 * at + 1,
+                4 * at + 2,
+                4 * at + 3
+            )
+        };
+        let sets: String = (0..bytes / 80).map(line).collect();
+        let declared = format!("    .reg .b16 %h<{}>;\n", bytes / 20);
+        let body =
+            format!("    @%p0 bra $L9;\n{sets}$L1:\n$L9:\n{}", "    @%p0 bra $L1;\n".repeat(bytes / 36));
+        (entry(&declared, 0, &body), String::new())
+    }),
     ("one label of which one register is claimed over and over", |bytes| {
         let text = entry("    .reg .b32 %r<1>;\n", 0, "    mov.u32 %r0, 0;\n$L0:\n");
         (text, format!("entry bh_e_k\n{}", "1 known %r0 number 0 0 0\n".repeat(bytes / 25)))
@@ -93,6 +123,15 @@ const SHAPES: &[(&str, Shape)] = &[
     ("braces inside one another", |bytes| {
         let nest = "{".repeat(30) + &" ".repeat(150) + &"}".repeat(30);
         (entry("", 0, &nest.repeat(bytes / 210)), String::new())
+    }),
+    ("pairs and coordinates", |bytes| {
+        let operands = "b-c|-d,[b,c|e],".repeat(12) + "b";
+        (entry("", 0, &format!("    add {operands};\n").repeat(bytes / 190)), String::new())
+    }),
+    ("attributes of many variables", |bytes| {
+        let header = ".version 8.0\n.target sm_90\n.address_size 64\n";
+        let (attributes, names) = ("a,".repeat(3000), "b,".repeat(bytes / 2));
+        (format!("{header}.global .attribute({attributes}a) .b32 {names}b;\n"), String::new())
     }),
     ("blocks", |bytes| (entry("", 0, &"{}".repeat(bytes / 2)), String::new())),
     ("labels in one line", |bytes| (entry("", 0, &"a:".repeat(bytes / 2)), String::new())),

@@ -435,7 +435,40 @@ fn what_takes_more_memory_than_is_charged_is_refused_while_it_is_read() {
         let told = if dense.contains("{{") { "does not support" } else { "more statements than the limit" };
         assert!(refused.to_string().contains(told) && refused.findings.len() == 1, "{dense}: {refused}");
     }
+    // Each variable of a declaration has a copy of its attributes.
+    let header = header.lines().take(3).collect::<Vec<_>>().join("\n");
+    for attributes in ["a,".repeat(3000) + "a", "a".repeat(100_000)] {
+        let names = "b,".repeat(3000);
+        let text = format!("{header}\n.global .attribute({attributes}) .b32 {names}b;\n");
+        let refused = bulkhead_verifier::verify(&text, &Claims::default(), &Gates::default()).unwrap_err();
+        assert!(refused.to_string().contains("expected `,` or `;`"), "{refused}");
+    }
     let entries = |count: usize| (0..count).map(|at| format!("entry {at}\n")).collect::<String>();
     assert!(entries(2 * limits::ENTRIES_MAX).parse::<Claims>().is_ok());
     assert!(entries(2 * limits::ENTRIES_MAX + 1).parse::<Claims>().is_err());
+}
+
+/// Of sets of registers at labels and branches no more is kept, and no more gone through, than the text is long.
+#[test]
+fn registers_times_labels_are_refused_in_time_that_is_linear() {
+    let sets = |count: usize| -> String {
+        let names =
+            |at: usize| (0..4).map(|part| format!("%h{}", 4 * at + part)).collect::<Vec<_>>().join(", ");
+        (0..count).map(|at| format!("    mov.b64 {{{}}}, 0;\n", names(at))).collect()
+    };
+    let text = |labels: &str| {
+        let header = ".version 8.0\n.target sm_90\n.address_size 64\n";
+        let hidden = "    .param .u32 __bh_base,\n    .param .u32 __bh_load,\n    .param .u32 __bh_store\n";
+        let entry = format!(
+            "{header}.visible .entry bh_e_k(\n{hidden})\n{{\n    .reg .pred %p<1>;\n    .reg .b16 %h<100000>;\n"
+        );
+        format!("{entry}    setp.ne.u32 %p0, 0, 0;\n{}{labels}    ret;\n}}\n", sets(25_000))
+    };
+    let labels: String = (0..60_000).map(|at| format!("$L{at}:\n")).collect();
+    let back = format!("$L1:\n{}", "    @%p0 bra $L1;\n".repeat(60_000));
+    for text in [text(&labels), text(&back)] {
+        let refused = bulkhead_verifier::verify(&text, &Claims::default(), &Gates::default()).unwrap_err();
+        let told = "a body with more registers at its labels and branches than are followed";
+        assert!(refused.findings.iter().any(|found| found.to_string().contains(told)), "{refused}");
+    }
 }

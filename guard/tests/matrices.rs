@@ -59,6 +59,23 @@ const ALIKE: &str = "    activemask.b32 %bh_m;
 const PARTIAL: &str = "an instruction for whole warps where one may not be whole";
 const ELSEWHERE: &str = "a wait for lanes that may wait elsewhere";
 
+/// Lanes that the predicate leaves out have written no fragment on the device, which takes theirs too.
+#[test]
+fn a_matrix_with_a_predicate_is_branched_around() {
+    let text = confined();
+    for opcode in ["mma.sync.", "movmatrix.", "ldmatrix.", "wmma.load.", "wmma.store."] {
+        let line = text.lines().find(|line| line.trim_start().starts_with(opcode)).unwrap();
+        broken(line, &format!("    @%q1 {}", line.trim_start()), PARTIAL);
+    }
+    let line = "    movmatrix.sync.aligned.m8n8.trans.b16";
+    let source = SOURCE.replace(line, &format!("@%q1 {line}"));
+    assert_ne!(source, SOURCE);
+    let text = print(&parse(&source).and_then(|module| confine(&module)).unwrap());
+    verify(&text).unwrap_or_else(|report| panic!("{report}\n{text}"));
+    let line = text.lines().find(|line| line.contains("movmatrix.")).unwrap();
+    assert!(line.starts_with("    movmatrix."), "{text}");
+}
+
 #[test]
 fn every_straight_way_to_a_matrix_is_checked_once() {
     let text = confined();

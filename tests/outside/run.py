@@ -8,7 +8,9 @@ docs/OUTSIDE.md describes those files and the outcomes. Python 3.11 and its stan
 
 import argparse
 import concurrent.futures
+import contextlib
 import dataclasses
+import glob
 import json
 import os
 import pathlib
@@ -36,6 +38,7 @@ import times
 HERE = pathlib.Path(__file__).resolve().parent
 REPOSITORY = HERE.parent.parent
 BUILD_SECONDS_MAX = 1200
+SERVE_SECONDS_MAX = 60
 OUTPUT_BYTES_MAX = 4 << 20
 # Larger inputs of programs that are packed as sources stay behind.
 PACKED_BYTES_MAX = 2 << 20
@@ -124,6 +127,20 @@ def load(suite, checkouts, build):
     return programs
 
 
+def suite_of(root, build):
+    """A suite that has no table: each `*.cu` below `root` that has a `main` is a program, by the table `any.toml`."""
+    with open(HERE / "any.toml", "rb") as file:
+        defaults = tomllib.load(file)["all"]
+    programs = []
+    for source in sorted(root.rglob("*.cu")):
+        if not re.search(r"\bmain\s*\(", source.read_text(errors="replace")):
+            continue
+        name = "-".join(source.relative_to(root).with_suffix("").parts).replace(" ", "_")
+        entry = {"sources": [glob.escape(source.name)], "found": True}
+        programs.append(Program(root.name, name, root, source.parent, entry, defaults, build / "data"))
+    return programs
+
+
 def folders(root, rule):
     """A program for each folder that has a makefile, where a suite is so made."""
     if not rule or not root:
@@ -163,6 +180,30 @@ def run(command, folder, seconds, environment=None):
         output.seek(0)
         text = output.read(OUTPUT_BYTES_MAX).decode("utf-8", "replace")
     return Ran(status, text, taken)
+
+
+@contextlib.contextmanager
+def serving(options):
+    """With `--served` a kernel that serves, for as long as programs run: one of this run's own unless BULKHEAD_SOCKET names
+    one."""
+    if not options.served or "BULKHEAD_SOCKET" in os.environ:
+        yield
+        return
+    with tempfile.TemporaryDirectory() as folder, open(pathlib.Path(folder) / "log", "wb") as log:
+        command = [str(options.bulkhead), "serve", "--backend", options.backend, "--runtime-directory", folder]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        try:
+            socket = pathlib.Path(folder) / "kernel.sock"
+            until = time.monotonic() + SERVE_SECONDS_MAX
+            while not socket.exists():
+                if process.poll() is not None or time.monotonic() > until:
+                    fail(f"bulkhead serve did not start: {(pathlib.Path(folder) / 'log').read_text()[-500:]}")
+                time.sleep(0.05)
+            os.environ["BULKHEAD_SOCKET"] = str(socket)
+            yield
+        finally:
+            os.environ.pop("BULKHEAD_SOCKET", None)
+            end(process)
 
 
 def end(process):
@@ -527,6 +568,10 @@ def pack(options, programs):
             if program.root is None or not (home / "program").is_file():
                 continue
             built += 1
+            if program.get("found"):
+                # Of a checkout without a table: its programs are found by their sources.
+                for source in program.sources():
+                    add(archive, source, f"checkouts/{source.relative_to(program.root.parent)}")
             for name in ["program", *program.get("kernels", {})]:
                 add(archive, home / name, f"build/{architecture}/{program.suite}/{program.name}/{name}")
             if REPOSITORY in program.root.parents:
@@ -547,12 +592,15 @@ def pack(options, programs):
 
 
 def parse():
-    suites = sorted(path.stem for path in HERE.glob("*.toml"))
+    suites = sorted(path.stem for path in HERE.glob("*.toml") if path.stem != "any")
     parser = argparse.ArgumentParser(
         description="Builds and runs CUDA programs that others wrote, on Bulkhead and natively where there is a GPU.",
         epilog="Ends with 1 where a program was wrong, crashed or ran out of time, or was refused under --strict. "
         "docs/OUTSIDE.md says where the checkouts come from.")
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"all of them unless named: {', '.join(suites)}")
+    parser.add_argument("--folder", action="append", default=[], type=pathlib.Path, metavar="FOLDER",
+                        help="a checkout that has no table, in place of suites: each .cu file with a main is compiled by itself, "
+                        "and right if it prints what it prints natively")
     parser.add_argument("--checkouts", type=pathlib.Path, help="the folder of the checkouts, named as in SUITE.toml")
     parser.add_argument("--build", type=pathlib.Path, help="the folder of what is built (CHECKOUTS/build)")
     parser.add_argument("--bulkhead", type=pathlib.Path, default=REPOSITORY / "target/release/bulkhead",
@@ -561,8 +609,8 @@ def parse():
                         help="the CUDA root (.toolchain/cuda, which tests/toolchain.sh installs)")
     parser.add_argument("--backend", default="auto", choices=["auto", "software", "cuda"], help="as of bulkhead run")
     parser.add_argument("--served", action="store_true",
-                        help="on the kernel that serves (bulkhead serve) and not on one of its own for each program, whose "
-                        "start takes a GPU seconds where many do so at once")
+                        help="on one kernel for all (bulkhead serve, which this starts unless BULKHEAD_SOCKET names one) and not on "
+                        "one for each program, whose start takes a GPU seconds where many do so at once")
     parser.add_argument("--architecture", type=int, default=80, help="PTX for compute_NN (80)")
     parser.add_argument("--only", metavar="REGEX", help="programs whose SUITE/NAME this finds")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="programs at a time")
@@ -589,7 +637,11 @@ def parse():
     for suite in options.suites:
         if suite not in suites:
             parser.error(f"no suite {suite}; there are {', '.join(suites)}")
-    options.suites = options.suites or suites
+    options.suites = options.suites or ([] if options.folder else suites)
+    options.folder = [folder.resolve() for folder in options.folder]
+    for folder in options.folder:
+        if not folder.is_dir():
+            parser.error(f"no folder {folder}")
     for key in ("checkouts", "build", "bulkhead", "toolchain"):
         if getattr(options, key):
             setattr(options, key, getattr(options, key).resolve())
@@ -601,6 +653,7 @@ def parse():
 def main():
     options = parse()
     programs = [program for suite in options.suites for program in load(suite, options.checkouts, options.build)]
+    programs += [program for folder in options.folder for program in suite_of(folder, options.build)]
     if options.only:
         programs = [program for program in programs if re.search(options.only, program.path)]
     if options.sample is not None and options.sample < len(programs):
@@ -621,7 +674,7 @@ def main():
     if options.times and not runner.native:
         fail("--times compares with native runs: it needs a GPU, and no --no-native")
     runner.total = len(programs)
-    with concurrent.futures.ThreadPoolExecutor(max(1, options.jobs)) as pool:
+    with serving(options), concurrent.futures.ThreadPoolExecutor(max(1, options.jobs)) as pool:
         results = list(pool.map(runner.one, programs))
     if options.json:
         print(json.dumps({"architecture": options.architecture, "backend": options.backend, "programs": results}, indent=1))

@@ -13,7 +13,7 @@ use crate::table::{self, Treatment};
 /// The registers to be zeroed, in the order of their names.
 pub(super) fn unassigned(statements: &[Statement], report: &mut Report) -> BTreeSet<(Class, u32)> {
     let mut zeroed = BTreeSet::new();
-    let mut flow = Flow::default();
+    let mut flow = Flow::of(statements.len());
     for statement in statements {
         let instruction = match statement {
             Statement::Label(name, _) => {
@@ -50,7 +50,7 @@ pub(super) fn unassigned(statements: &[Statement], report: &mut Report) -> BTree
         if row.treatment == Treatment::Branch
             && let Some(Operand::Symbol(label)) = instruction.operands.first()
         {
-            zeroed.extend(flow.branch(label).into_iter().filter_map(Class::parse));
+            zeroed.extend(flow.branch(label).filter_map(Class::parse));
         }
         if always && (row.treatment == Treatment::Branch || matches!(row.name, "ret" | "exit")) {
             flow.end();

@@ -67,7 +67,7 @@ pub(super) fn place(statements: &[Statement]) -> Option<usize> {
 
 /// Whether it can be seen in one pass that every path to an access passes a place.
 fn is_passed(statements: &[Statement], place: usize) -> bool {
-    let mut flow = Flow::default();
+    let mut flow = Flow::of(statements.len());
     statements.iter().enumerate().all(|(index, statement)| {
         if index == place {
             flow.write(PASSED);
@@ -82,7 +82,7 @@ fn is_passed(statements: &[Statement], place: usize) -> bool {
         };
         let Some(row) = table::row_of(instruction) else { return true };
         let seen = !touches(row, instruction) || flow.is_written(PASSED);
-        let kept = table::target(row, instruction).is_none_or(|target| flow.branch(target).is_empty());
+        let kept = table::target(row, instruction).is_none_or(|target| flow.branch(target).next().is_none());
         if table::ends_path(row, instruction) {
             flow.end();
         }

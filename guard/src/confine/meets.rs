@@ -109,7 +109,8 @@ fn waiting(statement: &Statement) -> Option<(&'static Row, &Instruction)> {
     if waits { known(statement) } else { None }
 }
 
-/// Branches around waits that have a predicate: lanes without it do not wait.
+/// Branches around waits and instructions for whole warps that have a predicate: lanes without it do not wait, and a device
+/// takes registers of theirs that ptxas has not written, since only what has the predicate reads them.
 pub(super) fn branch_around(statements: &mut Vec<Statement>) {
     let of_lanes =
         |row: &Row, found: &Instruction| table::waits_for_lanes(row, found) || table::is_for_warps(row);
@@ -117,7 +118,7 @@ pub(super) fn branch_around(statements: &mut Vec<Statement>) {
     let predicated = |statement: &Statement| {
         waiting(statement).is_some_and(|(row, found)| {
             found.predicate.is_some()
-                && (table::waits_for_lanes(row, found) || (lanes && table::waits_for_block(row, found)))
+                && (of_lanes(row, found) || (lanes && table::waits_for_block(row, found)))
         })
     };
     if !statements.iter().any(predicated) {

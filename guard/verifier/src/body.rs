@@ -75,7 +75,13 @@ pub(crate) fn verify<'a>(
     let lanes = Lanes::of(statements, &claimed.lanes, is_fast);
     let lanes = lanes.unwrap_or_else(|wrong| nowhere(wrong, report));
     let numbers = Numbers::of(statements, &claimed.numbers);
-    let mut pass = Pass::new(declared, Events::new(kind, copies, statements), labels, (numbers, lanes));
+    let mut pass = Pass::new(
+        declared,
+        Events::new(kind, copies, statements),
+        Flow::of(statements.len()),
+        labels,
+        (numbers, lanes),
+    );
     pass.awaits = copies.then_some(None);
     pass.is_fast = is_fast;
     (pass.gates, pass.modules) = (Some(gates), vec![None; modules]);
@@ -115,7 +121,13 @@ pub(crate) fn gate<'a>(
     let lanes = Lanes::of_gate(statements, &claimed.lanes);
     let lanes = lanes.unwrap_or_else(|wrong| nowhere(wrong, report));
     let numbers = Numbers::of(statements, &claimed.numbers);
-    let mut pass = Pass::new(declared, Events::new(Kind::Gate, false, statements), labels, (numbers, lanes));
+    let mut pass = Pass::new(
+        declared,
+        Events::new(Kind::Gate, false, statements),
+        Flow::of(statements.len()),
+        labels,
+        (numbers, lanes),
+    );
     gates::TOLD.iter().for_each(|name| pass.flow.write(name));
     arguments.iter().for_each(|name| pass.flow.write(name));
     let span = walk(&mut pass, statements, report);
@@ -227,6 +239,9 @@ fn walk<'a>(pass: &mut Pass<'a>, statements: &'a [Statement], report: &mut Repor
         refuse(report, span, "a body that does not end");
     }
     pass.end_lead(span, report);
+    if pass.flow.is_over() {
+        refuse(report, span, "a body with more registers at its labels and branches than are followed");
+    }
     span
 }
 
@@ -278,6 +293,7 @@ impl<'a> Pass<'a> {
     fn new(
         declared: Declared<'a>,
         fuel: Events<'a>,
+        flow: Flow<'a>,
         labels: HashSet<&'a str>,
         (numbers, lanes): (Numbers<'a>, Lanes),
     ) -> Self {
@@ -286,7 +302,7 @@ impl<'a> Pass<'a> {
             declared,
             fuel,
             labels,
-            flow: Flow::default(),
+            flow,
             numbers,
             is_fast: false,
             lead: Vec::new(),
@@ -325,7 +341,9 @@ impl<'a> Pass<'a> {
             reads.retain(|name| *name != names::LANES);
         }
         self.awaited(row, instruction)?;
-        if table::is_for_warps(row) && !self.whole {
+        // Of lanes that a predicate leaves out ptxas writes no register which only such an instruction reads, and the device
+        // takes it all the same.
+        if table::is_for_warps(row) && !(self.whole && instruction.predicate.is_none()) {
             return Err(unverified("an instruction for whole warps where one may not be whole"));
         }
         self.confined(row, instruction, &reads, &writes)?;
@@ -484,7 +502,7 @@ impl<'a> Pass<'a> {
 
     /// Control may go to a label.
     pub(crate) fn goes_to(&mut self, label: &'a str) -> Result<(), Reason> {
-        match self.flow.branch(label).first() {
+        match self.flow.branch(label).next() {
             Some(name) => {
                 Err(unverified(&format!("`{name}` may be read before it is written, from `{label}` on")))
             }

@@ -5,11 +5,17 @@
 //! only branched back to takes for granted what was written before the first label and the first branch, which is on
 //! every path.
 
+use std::rc::Rc;
+
 use crate::maps::HashMap;
 
-/// Words of all sets together: what goes beyond is taken for granted as little as at a label that is only branched
-/// back to.
-const WORDS_MAX: usize = 4 << 20;
+/// Words of sets that are kept for labels, for each statement of the body. Beyond them as little is taken for granted as at
+/// a label that is only branched back to. Of what compilers make it is 2 at most.
+const KEPT_WORDS: usize = 32;
+/// Words of sets that are gone through, for each statement. Beyond them a body is not followed any more.
+const VISITED_WORDS: usize = 1024;
+/// What a body has of both beside, in statements.
+const STATEMENTS_FREE: usize = 256;
 
 /// Registers, a bit each.
 #[derive(Debug, Clone, Default)]
@@ -47,24 +53,46 @@ impl Set {
 }
 
 /// A pass over a body, in the order of the text.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Flow<'a> {
     numbers: HashMap<&'a str, usize>,
     names: Vec<&'a str>,
     /// What is written here.
-    here: Set,
+    here: Rc<Set>,
     /// What is written before the first label and the first branch.
-    first: Option<Set>,
+    first: Option<Rc<Set>>,
     /// Whether control does not come here from the instruction before.
     cut: bool,
     /// What is written wherever control was seen to branch to a label from.
-    coming: HashMap<&'a str, Set>,
+    coming: HashMap<&'a str, Rc<Set>>,
     /// What was taken for granted at the labels so far.
-    granted: HashMap<&'a str, Set>,
-    words: usize,
+    granted: HashMap<&'a str, Rc<Set>>,
+    /// Words that may still be kept.
+    kept: usize,
+    /// Words that may still be gone through.
+    left: usize,
+    is_over: bool,
 }
 
 impl<'a> Flow<'a> {
+    /// A pass over a body of so many statements.
+    #[must_use]
+    pub fn of(statements: usize) -> Self {
+        let statements = statements.saturating_add(STATEMENTS_FREE);
+        Self {
+            numbers: HashMap::default(),
+            names: Vec::new(),
+            here: Rc::default(),
+            first: None,
+            cut: false,
+            coming: HashMap::default(),
+            granted: HashMap::default(),
+            kept: statements.saturating_mul(KEPT_WORDS),
+            left: statements.saturating_mul(VISITED_WORDS),
+            is_over: false,
+        }
+    }
+
     /// A register is written here, whatever predicates are.
     #[inline]
     pub fn write(&mut self, name: &'a str) {
@@ -73,7 +101,9 @@ impl<'a> Flow<'a> {
             names.push(name);
             names.len() - 1
         });
-        self.here.insert(at);
+        if !self.here.has(at) {
+            Rc::make_mut(&mut self.here).insert(at);
+        }
     }
 
     /// Whether a register is written on every path to here.
@@ -87,52 +117,79 @@ impl<'a> Flow<'a> {
         self.cut = true;
     }
 
+    /// Whether the body has so many registers at labels and branches that it was not followed to its end: nothing holds of
+    /// it.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
     /// Control may go to a label. Answers what was taken for granted there and is not written here: where that is
     /// anything, the label was wrong about it.
-    pub fn branch(&mut self, label: &'a str) -> Vec<&'a str> {
-        if self.first.is_none() {
-            self.first = Some(self.here.clone());
-        }
-        if let Some(granted) = self.granted.get(label) {
-            return granted.beyond(&self.here).filter_map(|at| self.names.get(at).copied()).collect();
-        }
-        match self.coming.get_mut(label) {
-            Some(known) => known.keep(&self.here),
-            None => {
-                let here = self.kept(self.here.clone());
-                self.coming.insert(label, here);
+    pub fn branch(&mut self, label: &'a str) -> impl Iterator<Item = &'a str> + use<'a, '_> {
+        let follows = self.visits();
+        if follows {
+            self.first.get_or_insert_with(|| Rc::clone(&self.here));
+            if !self.granted.contains_key(label) {
+                self.comes(label);
             }
         }
-        Vec::new()
+        let granted = self.granted.get(label).filter(|_| follows);
+        let (here, names) = (&self.here, &self.names);
+        granted.into_iter().flat_map(|set| set.beyond(here)).filter_map(|at| names.get(at).copied())
+    }
+
+    /// A branch on.
+    fn comes(&mut self, label: &'a str) {
+        let set = match self.coming.remove(label) {
+            Some(mut known) => {
+                Rc::make_mut(&mut known).keep(&self.here);
+                known
+            }
+            None => self.remembered(Rc::clone(&self.here)),
+        };
+        self.coming.insert(label, set);
     }
 
     /// Here is a label.
     pub fn label(&mut self, label: &'a str) {
-        let first = self.first.get_or_insert_with(|| self.here.clone());
-        let mut here = match (self.coming.remove(label), self.cut) {
+        if !self.visits() {
+            return;
+        }
+        let first = Rc::clone(self.first.get_or_insert_with(|| Rc::clone(&self.here)));
+        let here = match (self.coming.remove(label), self.cut) {
             (Some(mut coming), false) => {
-                coming.keep(&self.here);
+                Rc::make_mut(&mut coming).keep(&self.here);
                 coming
             }
             (Some(coming), true) => coming,
-            (None, false) => std::mem::take(&mut self.here),
-            (None, true) => first.clone(),
+            (None, false) => Rc::clone(&self.here),
+            (None, true) => first,
         };
         self.cut = false;
-        here = self.kept(here);
-        self.granted.insert(label, here.clone());
-        self.here = here;
+        self.here = self.remembered(here);
+        self.granted.insert(label, Rc::clone(&self.here));
+    }
+
+    /// Whether one more set may be gone through.
+    fn visits(&mut self) -> bool {
+        match self.left.checked_sub(self.here.0.len()) {
+            Some(left) => self.left = left,
+            None => self.is_over = true,
+        }
+        !self.is_over
     }
 
     /// A set that is remembered, or so much less of it that there is room.
-    fn kept(&mut self, set: Set) -> Set {
-        self.words += set.0.len();
-        if self.words <= WORDS_MAX {
-            return set;
+    fn remembered(&mut self, set: Rc<Set>) -> Rc<Set> {
+        match self.kept.checked_sub(set.0.len()) {
+            Some(kept) => {
+                self.kept = kept;
+                set
+            }
+            // It is written wherever the pass comes.
+            None => self.first.clone().unwrap_or_default(),
         }
-        let mut less = self.first.clone().unwrap_or_default();
-        less.keep(&set);
-        less
     }
 }
 
@@ -146,12 +203,12 @@ mod tests {
 
     #[test]
     fn where_paths_meet_what_all_wrote_is_written() {
-        let mut flow = Flow::default();
+        let mut flow = Flow::of(100);
         flow.write("a");
-        assert!(flow.branch("else").is_empty());
+        assert_eq!(flow.branch("else").next(), None);
         flow.write("b");
         flow.write("c");
-        assert!(flow.branch("end").is_empty());
+        assert_eq!(flow.branch("end").next(), None);
         flow.end();
         flow.label("else");
         assert_eq!(written(&flow, "a b c"), "a");
@@ -162,13 +219,13 @@ mod tests {
 
     #[test]
     fn a_loop_keeps_what_was_written_before_it() {
-        let mut flow = Flow::default();
+        let mut flow = Flow::of(100);
         flow.write("a");
-        assert!(flow.branch("end").is_empty());
+        assert_eq!(flow.branch("end").next(), None);
         flow.write("b");
         flow.label("loop");
         flow.write("c");
-        assert!(flow.branch("loop").is_empty());
+        assert_eq!(flow.branch("loop").next(), None);
         assert_eq!(written(&flow, "a b c"), "a b c");
         flow.label("end");
         assert_eq!(written(&flow, "a b c"), "a");
@@ -176,49 +233,60 @@ mod tests {
 
     #[test]
     fn a_branch_back_that_has_not_written_what_its_label_takes_for_granted_is_told() {
-        let mut flow = Flow::default();
-        assert!(flow.branch("below").is_empty());
+        let mut flow = Flow::of(100);
+        assert_eq!(flow.branch("below").next(), None);
         flow.write("a");
         flow.label("loop");
         assert_eq!(written(&flow, "a"), "a");
         flow.end();
         flow.label("below");
         assert_eq!(written(&flow, "a"), "");
-        assert_eq!(flow.branch("loop"), ["a"]);
+        assert_eq!(flow.branch("loop").collect::<Vec<_>>(), ["a"]);
     }
 
     #[test]
     fn a_label_that_is_only_branched_back_to_takes_little_for_granted() {
-        let mut flow = Flow::default();
+        let mut flow = Flow::of(100);
         flow.write("a");
-        assert!(flow.branch("test").is_empty());
+        assert_eq!(flow.branch("test").next(), None);
         flow.end();
         flow.label("body");
         assert_eq!(written(&flow, "a b"), "a");
         flow.write("b");
         flow.label("test");
         assert_eq!(written(&flow, "a b"), "a");
-        assert!(flow.branch("body").is_empty());
+        assert_eq!(flow.branch("body").next(), None);
     }
 
     #[test]
     fn so_much_that_there_is_no_room_is_forgotten_and_nothing_else() {
         let names: Vec<String> = (0..10_000).map(|index| format!("r{index}")).collect();
-        let labels: Vec<String> = (0..60_000).map(|index| format!("l{index}")).collect();
-        let mut flow = Flow::default();
+        let labels: Vec<String> = (0..1_000).map(|index| format!("l{index}")).collect();
+        let mut flow = Flow::of(0);
         flow.write("first");
-        assert!(flow.branch("end").is_empty());
-        for name in &names {
-            flow.write(name);
-        }
+        assert_eq!(flow.branch("end").next(), None);
+        names.iter().for_each(|name| flow.write(name));
         for label in &labels {
             flow.label(label);
         }
-        assert!(flow.is_written("first") && !flow.is_written("r0"));
-        assert!(flow.words > WORDS_MAX);
+        assert!(flow.is_written("first") && !flow.is_written("r0") && !flow.is_over());
         // What is written from here on is known as before.
         flow.write("r0");
         assert!(flow.is_written("r0"));
-        assert_eq!(flow.branch(&labels[0]).len(), names.len() - 1);
+        assert_eq!(flow.branch(&labels[0]).count(), names.len() - 1);
+    }
+
+    /// The words of all labels and branches, whatever is written before the first.
+    #[test]
+    fn a_body_with_more_registers_at_labels_than_are_followed_is_over() {
+        let names: Vec<String> = (0..64_000).map(|index| format!("r{index}")).collect();
+        let labels: Vec<String> = (0..1_000).map(|index| format!("l{index}")).collect();
+        let mut flow = Flow::of(0);
+        names.iter().for_each(|name| flow.write(name));
+        let may = VISITED_WORDS * STATEMENTS_FREE / (names.len() / 64);
+        for (index, label) in labels.iter().enumerate() {
+            assert_eq!(flow.is_over(), index > may, "{index}");
+            if index % 2 == 0 { flow.label(label) } else { assert_eq!(flow.branch(&labels[0]).next(), None) }
+        }
     }
 }

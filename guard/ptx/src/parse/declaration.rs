@@ -38,7 +38,8 @@ pub(super) fn variables(cursor: &mut Cursor<'_>, linkage: Linkage, space: Space)
             variable.span = cursor.since(start);
         }
         variables.push(variable);
-        if cursor.take_punctuation(",") {
+        // Attributes are of any length, and each variable has its own.
+        if stem.attributes.is_empty() && cursor.take_punctuation(",") {
             continue;
         }
         cursor.expect_punctuation(";", "`,` or `;`")?;

@@ -193,6 +193,7 @@ fn address(cursor: &mut Cursor<'_>, budget: &mut usize, depth: usize) -> Parsed<
         coordinates.push(operand(cursor, budget, depth + 1)?);
     }
     cursor.expect_punctuation("]", "`]`")?;
+    coordinates.shrink_to_fit();
     if coordinates.is_empty() {
         return Ok(Operand::Address(address));
     }
