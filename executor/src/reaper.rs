@@ -12,7 +12,8 @@ use std::{
         atomic::{AtomicUsize, Ordering},
         mpsc,
     },
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use bulkhead_gpu::{Error, Gpu, HostAddress, HostRange, ImageId};
@@ -26,6 +27,9 @@ const LOOK: Duration = Duration::from_millis(1);
 const WAITING_MAX: usize = 65_536;
 /// Host memory that may wait for an idle device, in bytes; beyond that no more is registered.
 const WAITING_BYTES_MAX: usize = 8 << 30;
+
+/// How long whoever wants to register more waits for room: one session's memory may fill it, and everybody else goes on then.
+const ROOM: Duration = Duration::from_secs(10);
 
 /// Something to be given back.
 enum Reaped {
@@ -57,6 +61,10 @@ impl Reaped {
             }
         }
     }
+}
+
+fn is_full(bytes: &AtomicUsize, waiting: &AtomicUsize) -> bool {
+    bytes.load(Ordering::Relaxed) > WAITING_BYTES_MAX || waiting.load(Ordering::Relaxed) >= WAITING_MAX
 }
 
 fn host_range(memory: &Shared) -> HostRange {
@@ -98,10 +106,25 @@ impl Reaper {
         (reaper, Remains { receiver, waiting_bytes, waiting })
     }
 
+    /// Whether more host memory may be registered. Where much waits to be given back this waits for it, ten seconds at most.
+    pub(crate) fn has_room(&self) -> bool {
+        self.has_room_within(ROOM)
+    }
+
+    fn has_room_within(&self, most: Duration) -> bool {
+        let until = Instant::now() + most;
+        while self.is_full() {
+            if Instant::now() >= until {
+                return false;
+            }
+            thread::sleep(LOOK);
+        }
+        true
+    }
+
     /// Whether so much host memory waits to be given back that no more should be registered.
-    pub(crate) fn is_full(&self) -> bool {
-        self.waiting_bytes.load(Ordering::Relaxed) > WAITING_BYTES_MAX
-            || self.waiting.load(Ordering::Relaxed) >= WAITING_MAX
+    fn is_full(&self) -> bool {
+        is_full(&self.waiting_bytes, &self.waiting)
     }
 
     /// Counts host memory that somebody else gives back, until the result is dropped.
@@ -152,7 +175,12 @@ impl Remains {
                 let bytes = next.bytes();
                 let mut next = Some(next);
                 let mut give_back = || next.take().into_iter().for_each(|next| next.give_back(gpu));
-                executor.while_idle(&mut give_back);
+                // Nobody can register more: then work is held back until the device is idle, as for who loads code.
+                if is_full(&self.waiting_bytes, &self.waiting) {
+                    executor.while_drained(0, &mut give_back);
+                } else {
+                    executor.while_idle(&mut give_back);
+                }
                 if let Some(next) = next {
                     waiting.push_front(next);
                     break;
@@ -248,5 +276,24 @@ impl Image {
 impl Drop for Image {
     fn drop(&mut self) {
         self.reaper.reap(Reaped::Image(self.id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_finds_no_room_waits_until_there_is_some_or_for_so_long() {
+        let (reaper, _remains) = Reaper::new();
+        let counted = reaper.count(WAITING_BYTES_MAX + 1);
+        assert!(!reaper.has_room_within(Duration::from_millis(20)));
+        let waits = {
+            let reaper = reaper.clone();
+            thread::spawn(move || reaper.has_room_within(Duration::from_secs(60)))
+        };
+        thread::sleep(Duration::from_millis(20));
+        drop(counted);
+        assert!(waits.join().unwrap());
     }
 }

@@ -234,10 +234,6 @@ impl Server {
         ring: Option<OwnedFd>,
         reserved: Reserved,
     ) -> Result<(), Error> {
-        if self.executor.reaper.is_full() {
-            let error = Error::new(ErrorCode::LimitReached, "too much waits for the device to be idle");
-            return Err(error.remedy("try again when the kernels that run now have ended"));
-        }
         if !self.executor.is_isolated() && self.executor.gpu.info().pageable_memory_access() {
             let why = "kernels could follow pointers into the memory of everybody's executor (HMM)";
             return Err(Error::new(ErrorCode::NotSupported, why));
@@ -253,7 +249,13 @@ impl Server {
         let executor = Arc::clone(&self.executor);
         let open = move || {
             let link = &executor.link;
-            let opened = executor.gpu.bind_thread().map_err(|error| device::error(&error));
+            let full = || {
+                let error = Error::new(ErrorCode::LimitReached, "too much waits for the device to be idle");
+                error.remedy("try again when the kernels that run now have ended")
+            };
+            let room = executor.reaper.has_room().then_some(()).ok_or_else(full);
+            let opened =
+                room.and_then(|()| executor.gpu.bind_thread().map_err(|error| device::error(&error)));
             match opened.and_then(|()| session::open(&executor, session, slot, ring.as_ref(), reserved)) {
                 Ok(page) => report(link.reply(id, Some(page.as_fd()), |mut reply| reply.set_opened(()))),
                 Err(error) => session::answer(link, id, &Err(error)),

@@ -11,6 +11,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import glob
+import itertools
 import json
 import os
 import pathlib
@@ -297,7 +298,7 @@ class Runner:
                 elif kept(program, folder, self.natively(program, home, run_folder).output) != theirs:
                     result["why"] = "what it prints differs from one native run to the next"
                 else:
-                    result.update(outcome("wrong", "what it computes differs from the native run"))
+                    result.update(outcome("wrong", difference(ours, theirs)))
         return result
 
     def timed(self, program, home, run_folder):
@@ -319,10 +320,11 @@ class Runner:
                 return judged
             outputs["ours"].append(ran.output)
             seconds["ours"].append(ran.seconds)
-        same = kept(program, folder, outputs["ours"][-1]) == kept(program, folder, outputs["native"][-1])
+        ours, theirs = (kept(program, folder, outputs[side][-1]) for side in ("ours", "native"))
+        same = ours == theirs
         if judged["outcome"] == "ended" and program.get("same") == "output":
             again = len({tuple(kept(program, folder, text)) for text in outputs["native"]}) > 1
-            judged.update(outcome("right") if same else outcome("ended" if again else "wrong", "differs from the native run"))
+            judged.update(outcome("right") if same else outcome("ended" if again else "wrong", difference(ours, theirs)))
         (home / "output.txt").write_text(outputs["ours"][-1])
         (home / "native.txt").write_text(outputs["native"][-1])
         return {**judged, "times": times.compare(outputs["native"], outputs["ours"]), "seconds": min(seconds["ours"]),
@@ -469,6 +471,16 @@ def kept(program, folder, output):
         drop = program.get("drop")
         return [line for line in output.splitlines() if not drop or not re.search(drop, line)]
     return [(folder / name).read_bytes() if (folder / name).is_file() else None for name in same]
+
+
+def difference(ours, theirs):
+    """Where what a program computed first differs from its native run."""
+    for mine, native in itertools.zip_longest(ours, theirs, fillvalue="nothing more"):
+        if mine != native:
+            if isinstance(mine, bytes) or isinstance(native, bytes) or None in (mine, native):
+                break
+            return f"differs from the native run: `{mine.strip()[:100]}` where that has `{native.strip()[:100]}`"
+    return "what it computes differs from the native run"
 
 
 def outcome(word, why=""):

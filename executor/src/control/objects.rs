@@ -128,7 +128,7 @@ impl Control {
 
     /// Whether more host memory can be registered, under this name.
     pub(super) fn may_register(&self, handle: Handle) -> Result<(), Error> {
-        if self.executor.reaper.is_full() {
+        if !self.executor.reaper.has_room() {
             return Err(reaper_is_full());
         }
         if Bindings::has_slot(handle.slot) { Ok(()) } else { Err(no_slot()) }
@@ -150,7 +150,7 @@ impl Control {
         }
         self.area = match descriptor {
             None => None,
-            Some(_) if self.executor.reaper.is_full() => return Err(reaper_is_full()),
+            Some(_) if !self.executor.reaper.has_room() => return Err(reaper_is_full()),
             Some(descriptor) => Some(self.pin(bytes, descriptor)?),
         };
         Ok(())

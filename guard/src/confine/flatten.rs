@@ -8,6 +8,7 @@ use crate::ast::{
 use crate::confine::calls::{Budget, Call, Functions};
 use crate::confine::check::Held;
 use crate::confine::faults::{Faults, Stops};
+use crate::confine::halves;
 use crate::confine::indirect::is_list;
 use crate::confine::mbarrier;
 use crate::confine::pointers;
@@ -136,6 +137,9 @@ impl<'a> Flattener<'a> {
         }
         if mbarrier::is_one(instruction) {
             return self.barrier_object(instruction, into);
+        }
+        if halves::is_one(instruction) {
+            return self.half_atomic(instruction, into);
         }
         if let Some(half) = runtime::where_to_wait(instruction) {
             return self.where_to_wait(instruction, half, into);

@@ -116,15 +116,20 @@ impl<'a> Flattener<'a> {
             decode(found)?;
             self.where_it_holds(found, into, Self::on_object)
         };
-        if !self.budget.takes(into.statements.len() - before) {
-            let what = "statements that objects of barriers become";
-            return Err(Reason::Limit { what, most: self.budget.most() as u64 });
-        }
+        self.takes(into.statements.len() - before, "statements that objects of barriers become")?;
         done
     }
 
+    /// Counts statements that stand for one of the module.
+    pub(super) fn takes(&mut self, statements: usize, what: &'static str) -> Result<(), Reason> {
+        if self.budget.takes(statements) {
+            return Ok(());
+        }
+        Err(Reason::Limit { what, most: self.budget.most() as u64 })
+    }
+
     /// Does something where an instruction's predicate holds.
-    fn where_it_holds(
+    pub(super) fn where_it_holds(
         &mut self,
         found: &'a Instruction,
         into: &mut Flat,
@@ -386,7 +391,7 @@ impl<'a> Flattener<'a> {
     }
 
     /// Appends an instruction whose operands came from the text.
-    fn checked(&mut self, made: Instruction, into: &mut Flat) -> Result<(), Reason> {
+    pub(super) fn checked(&mut self, made: Instruction, into: &mut Flat) -> Result<(), Reason> {
         let row = table::check(&made)?;
         access::decode(row, &made)?;
         operands::check(row, &made)?;

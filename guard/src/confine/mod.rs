@@ -25,6 +25,7 @@ mod flatten;
 mod gate_window;
 mod gates;
 mod generic;
+mod halves;
 mod indexed;
 mod indirect;
 mod inductions;

@@ -46,8 +46,12 @@ impl Set {
     fn beyond<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = usize> + 'a {
         let words = self.0.iter().enumerate();
         words.flat_map(|(index, word)| {
-            let left = word & !other.0.get(index).copied().unwrap_or(0);
-            (0..64).filter(move |bit| left >> bit & 1 == 1).map(move |bit| index * 64 + bit)
+            let mut left = word & !other.0.get(index).copied().unwrap_or(0);
+            std::iter::from_fn(move || {
+                let bit = (left != 0).then(|| left.trailing_zeros() as usize)?;
+                left &= left - 1;
+                Some(index * 64 + bit)
+            })
         })
     }
 }

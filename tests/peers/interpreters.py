@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The software GPU beside others that run kernels without a GPU, in one run.
 
-    tests/peers.py BULKHEAD [--json FILE]
+    tests/peers/interpreters.py BULKHEAD [--json FILE]
 
 BULKHEAD is a release build of `bulkhead`. The peers are numba's CUDA simulator (a Python thread for each CUDA thread) and
 Triton's interpreter (numpy, a block at a time). Needs Python packages that nothing else here needs:
