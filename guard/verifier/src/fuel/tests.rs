@@ -3,9 +3,11 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use super::super::turns::{Sign, Test, Way};
+use super::checker::written;
 use super::*;
-use crate::ast::Item;
+use crate::ast::{Item, Operand};
 use crate::claims::fuel::{Fuel, Of as ClaimedOf};
+use crate::limits::PATH_COST_MAX;
 use crate::made;
 
 const PATH: u64 = PATH_COST_MAX;
