@@ -588,6 +588,10 @@ mod access_tests {
             assert_eq!(told(code, [address, 0, 0], Some((0x1000, 1024))), format!("{who} {expected}"));
         }
         assert_eq!(
+            told(4 | 4 << 8 | 1 << 16, [4, 0, 0], Some((0x2000_0000_0000, 1024))),
+            format!("{who} write of 4 bytes at 0x4: a null pointer")
+        );
+        assert_eq!(
             told(5 | 4 << 8 | 1 << 16, [(-4_i64).cast_unsigned(), 256, 0], None),
             format!("{who} write of 4 bytes of shared memory at -4: the block has 256 bytes")
         );

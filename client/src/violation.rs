@@ -178,10 +178,16 @@ impl fmt::Display for Effect {
     }
 }
 
+/// What lies so low is reached by a pointer that was null.
+const NULL_BYTES: u64 = 1 << 16;
+
 /// How far an address is from what is listed nearest.
 fn beside(f: &mut fmt::Formatter<'_>, address: u64, bytes: u32, nearest: Option<(u64, u64)>) -> fmt::Result {
     let Some((start, length)) = nearest else { return f.write_str("nothing is allocated") };
     let end = start.saturating_add(length);
+    if address < NULL_BYTES && start >= NULL_BYTES {
+        return f.write_str("a null pointer");
+    }
     if address < start {
         write!(f, "{} bytes before", start - address)?;
     } else if address < end {

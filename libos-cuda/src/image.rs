@@ -255,7 +255,7 @@ pub(crate) fn load_quietly(
     if driver.domain == Domain::Guarded {
         let image = Image::read(content).map_err(|error| (Status::INVALID_IMAGE, error.to_string()))?;
         if let Err(error) = image.check_ptx_for(driver.device().architecture) {
-            let text = format!("the image {error}{}", elsewhere(driver));
+            let text = format!("{error}{}", elsewhere(driver));
             return Err((Status::NO_BINARY_FOR_GPU, text));
         }
     }

@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use bulkhead_schema::ErrorCode;
 use bulkhead_schema::limits::STREAMS_MAX;
 use parking_lot::Mutex;
 
@@ -25,6 +26,7 @@ use crate::device::{Fence, Session, Stream};
 use crate::driver::{driver, keep};
 use crate::handle::{Kind, decode, encode, next_generation};
 use crate::host_work;
+use crate::report;
 use crate::status::{Answer, SUCCESS, Status};
 use given::{Given, Slots};
 use late::LateStreams;
@@ -184,7 +186,14 @@ impl Streams {
         priority: i32,
         context: u64,
     ) -> Result<u64, Status> {
-        let stream = session.create_stream(priority).map_err(|error| Status::of(&error))?;
+        let stream = session.create_stream(priority).map_err(|error| {
+            if error.code == ErrorCode::LimitReached {
+                report::once(&format!(
+                    "all {STREAMS_MAX} streams of the session are in use (some may be the library's): destroy some, or use fewer"
+                ));
+            }
+            Status::of(&error)
+        })?;
         let slot = stream.index();
         let Some(place) = self.slots.get(slot as usize) else { return Err(Status::UNKNOWN) };
         place.stream.get_or_init(|| stream);

@@ -50,6 +50,8 @@ NOT_READ = {".cu", ".cpp", ".c", ".json", ".md", ".txt", ".doc", ".docx", ".pdf"
 EXIT_WAIVED = 2
 # What Bulkhead prints where it refuses something, apart from mistakes of the program itself.
 REFUSAL = re.compile(r"^bulkhead: (?!.* was ended by signal)(?P<why>.*(\n.*:\d+:\d+: .*)?)$", re.MULTILINE)
+# Which of those lines tell of a refusal, where the program goes on.
+REFUSES = re.compile(r"refuse|not support|does not|no kernel of the image")
 # CUDA's own words for what is not there, as programs print them.
 NOT_THERE = re.compile(
     r"^.*(code=(36|801)\b|API error = 0*(36|801)\b|cudaErrorNotSupported|operation not supported).*$", re.MULTILINE)
@@ -506,10 +508,14 @@ def judge(program, ran):
     bad = wrong and re.search(wrong, ran.output, re.MULTILINE)
     good = not right or re.search(right, ran.output, re.MULTILINE)
     if ran.status == expected and not bad and good:
-        return outcome("right" if right or program.get("checks") else "ended")
+        if right or program.get("checks"):
+            return outcome("right")
+        # Many programs ask for no error.
+        return outcome("refused", said) if refused and REFUSES.search(said) else outcome("ended")
     if said:
         return outcome("refused", said)
-    if ran.status == EXIT_WAIVED:
+    # Others end with the number of CUDA's error, which may be the same.
+    if ran.status == EXIT_WAIVED and not program.get("found"):
         return outcome("waived", last_line(ran.output))
     # A shell's way to tell of signals, which `bulkhead run` follows.
     number = -ran.status if ran.status < 0 else ran.status - 128

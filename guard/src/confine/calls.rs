@@ -293,7 +293,7 @@ impl<'a> Flattener<'a> {
         }
         let Some(body) = &function.body else {
             let granted = self.gates.place(callee).and_then(|place| Some((place, self.gates.at(place)?.1)));
-            let gate = granted.ok_or_else(|| Reason::NotGranted(callee.clone()))?;
+            let gate = granted.ok_or_else(|| not_here(callee))?;
             return self.call_gate(function, gate, (returned, given), instruction, into);
         };
         // What passes a parameter is a move.
@@ -595,4 +595,14 @@ pub(super) fn transfer(
         Direction::In => prologue::instruction("st", &["param", &ty], vec![address, value], span),
         Direction::Out => prologue::instruction("ld", &["param", &ty], vec![value, address], span),
     }
+}
+
+/// Why a function without a body cannot be called: the runtime of launches by kernels is in no module.
+fn not_here(callee: &str) -> Reason {
+    const LAUNCHES: [&str; 4] =
+        ["__cuda_syscall_cnp", "cudaLaunchDevice", "cudaGetParameterBuffer", "__cudaCDP"];
+    if LAUNCHES.iter().any(|start| callee.starts_with(start)) {
+        return Reason::NotImplemented { what: "launches by kernels (dynamic parallelism)".to_owned() };
+    }
+    Reason::NotGranted(callee.to_owned())
 }

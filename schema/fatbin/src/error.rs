@@ -43,7 +43,7 @@ pub enum Error {
     },
     /// There is code, but none of it is PTX.
     #[error(
-        "holds machine code only{}: compile it with PTX (-gencode arch=compute_XX,code=compute_XX)",
+        "the image holds machine code only{}: compile it with PTX (-gencode arch=compute_XX,code=compute_XX)",
         architectures(.0)
     )]
     MachineCodeOnly(
@@ -52,7 +52,7 @@ pub enum Error {
     ),
     /// There is PTX, but for later architectures only.
     #[error(
-        "its PTX is for sm_{lowest} and later, and the device is sm_{device}: compile for an earlier one"
+        "the image has PTX for sm_{lowest} and later only, and the device is sm_{device}: compile for an earlier one"
     )]
     TooNew {
         /// The earliest architecture that the image has PTX for.
@@ -61,7 +61,7 @@ pub enum Error {
         device: u32,
     },
     /// There is no code at all.
-    #[error("holds no code")]
+    #[error("the image holds no code")]
     Empty,
 }
 
