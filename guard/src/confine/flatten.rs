@@ -155,6 +155,7 @@ impl<'a> Flattener<'a> {
             if instruction.opcode == "ret" {
                 self.return_to_caller(&mut instruction);
             }
+            check_mask(&instruction)?;
             // What we wrote has no place.
             if self.faults.checks() && instruction.span.place.line > 0 {
                 self.check(&mut instruction, into)?;
@@ -474,6 +475,16 @@ fn no_constant_bank(instruction: &mut Instruction) {
     if let Some(at) = instruction.modifiers.iter().position(|word| word == "const") {
         let words = std::iter::once("global").chain(load.then_some("nc")).map(str::to_owned);
         instruction.modifiers.splice(at..=at, words);
+    }
+}
+
+/// Which lanes are waited for is said in 32 bits: the verifier takes no others, and nor does ptxas.
+fn check_mask(instruction: &Instruction) -> Result<(), Reason> {
+    let waits = table::row_of(instruction).is_some_and(|row| table::waits_for_lanes(row, instruction));
+    let Some(Operand::Register(mask)) = instruction.operands.last().filter(|_| waits) else { return Ok(()) };
+    match Class::parse(mask) {
+        Some((Class::Word, _)) | None => Ok(()),
+        Some(_) => Err(Reason::Malformed("a mask of lanes has 32 bits".to_owned())),
     }
 }
 
