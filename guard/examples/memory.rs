@@ -74,34 +74,13 @@ const SHAPES: &[(&str, Shape)] = &[
         (text, format!("entry bh_e_k\n{claims}"))
     }),
     ("registers before labels", |bytes| {
-        let line = |at: usize| {
-            format!(
-                "    mov.b64 {{%h{}, %h{}, %h{}, %h{}}}, 0;\n",
-                4 * at,
-                4 * at + 1,
-                4 * at + 2,
-                4 * at + 3
-            )
-        };
-        let sets: String = (0..bytes / 80).map(line).collect();
-        let declared = format!("    .reg .b16 %h<{}>;\n", bytes / 20);
+        let (declared, sets) = halves(bytes);
         (entry(&declared, 0, &(sets + &labels(bytes / 2))), String::new())
     }),
     ("registers before branches back", |bytes| {
-        let line = |at: usize| {
-            format!(
-                "    mov.b64 {{%h{}, %h{}, %h{}, %h{}}}, 0;\n",
-                4 * at,
-                4 * at + 1,
-                4 * at + 2,
-                4 * at + 3
-            )
-        };
-        let sets: String = (0..bytes / 80).map(line).collect();
-        let declared = format!("    .reg .b16 %h<{}>;\n", bytes / 20);
-        let body =
-            format!("    @%p0 bra $L9;\n{sets}$L1:\n$L9:\n{}", "    @%p0 bra $L1;\n".repeat(bytes / 36));
-        (entry(&declared, 0, &body), String::new())
+        let (declared, sets) = halves(bytes);
+        let branches = "    @%p0 bra $L1;\n".repeat(bytes / 36);
+        (entry(&declared, 0, &format!("    @%p0 bra $L9;\n{sets}$L1:\n$L9:\n{branches}")), String::new())
     }),
     ("one label of which one register is claimed over and over", |bytes| {
         let text = entry("    .reg .b32 %r<1>;\n", 0, "    mov.u32 %r0, 0;\n$L0:\n");
@@ -143,6 +122,13 @@ const SHAPES: &[(&str, Shape)] = &[
         (header + &".visible .entry k()\n{\n}\n".repeat(bytes / 24), String::new())
     }),
 ];
+
+/// Declares registers of 16 bits, and sets them four at a time, in half of so many bytes.
+fn halves(bytes: usize) -> (String, String) {
+    let names = |at: usize| (0..4).map(|part| format!("%h{}", 4 * at + part)).collect::<Vec<_>>().join(", ");
+    let sets = (0..bytes / 80).map(|at| format!("    mov.b64 {{{}}}, 0;\n", names(at))).collect();
+    (format!("    .reg .b16 %h<{}>;\n", bytes / 20), sets)
+}
 
 fn labels(bytes: usize) -> String {
     (0..bytes / 8).map(|at| format!("$L{at}:\n")).collect()

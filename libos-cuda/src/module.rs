@@ -184,7 +184,10 @@ pub(crate) fn write_global(
     name: &Text,
 ) -> Answer {
     let (address, length) = loaded.variable(&name.0).inspect_err(|_| {
-        let why = format!("no kernel of the image names a variable {}: one that only the host uses is left out, so have a kernel name it", name.0);
+        let why = format!(
+            "no kernel of the image names a variable {}: one that only the host uses is left out, so have a kernel name it",
+            name.0
+        );
         report::refused("cuModuleGetGlobal", &why);
     })?;
     to.set(address);

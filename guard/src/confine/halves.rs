@@ -88,7 +88,10 @@ impl<'a> Flattener<'a> {
         let space: Vec<&str> = update.space.into_iter().collect();
         let scope =
             update.order.iter().map(String::as_str).find(|word| matches!(*word, "cta" | "gpu" | "sys"));
-        let order = [&["relaxed", scope.unwrap_or("gpu")], space.as_slice(), &["b32"]].concat();
+        // Where nothing is swapped, this is all that was read.
+        let acquires = update.order.iter().any(|word| matches!(word.as_str(), "acquire" | "acq_rel"));
+        let order = if acquires { "acquire" } else { "relaxed" };
+        let order = [&[order, scope.unwrap_or("gpu")], space.as_slice(), &["b32"]].concat();
         self.accesses(plain("ld", &order, vec![old.clone(), at.clone()], span), into)?;
         let (again, done) = (self.scopes.fresh_label(), self.scopes.fresh_label());
         into.statements.push(Statement::Label(again.clone(), span));

@@ -131,7 +131,8 @@ impl<'a> Flow<'a> {
     /// Control may go to a label. Answers what was taken for granted there and is not written here: where that is
     /// anything, the label was wrong about it.
     pub fn branch(&mut self, label: &'a str) -> impl Iterator<Item = &'a str> + use<'a, '_> {
-        let follows = self.visits();
+        let granted = self.granted.get(label).map_or(0, |granted| granted.0.len());
+        let follows = self.visits(granted);
         if follows {
             self.first.get_or_insert_with(|| Rc::clone(&self.here));
             if !self.granted.contains_key(label) {
@@ -157,7 +158,7 @@ impl<'a> Flow<'a> {
 
     /// Here is a label.
     pub fn label(&mut self, label: &'a str) {
-        if !self.visits() {
+        if !self.visits(0) {
             return;
         }
         let first = Rc::clone(self.first.get_or_insert_with(|| Rc::clone(&self.here)));
@@ -175,9 +176,9 @@ impl<'a> Flow<'a> {
         self.granted.insert(label, Rc::clone(&self.here));
     }
 
-    /// Whether one more set may be gone through.
-    fn visits(&mut self) -> bool {
-        match self.left.checked_sub(self.here.0.len()) {
+    /// Whether what is written here may be gone through once more, and so many words of another set.
+    fn visits(&mut self, others: usize) -> bool {
+        match self.left.checked_sub(self.here.0.len() + others) {
             Some(left) => self.left = left,
             None => self.is_over = true,
         }
@@ -287,10 +288,36 @@ mod tests {
         let labels: Vec<String> = (0..1_000).map(|index| format!("l{index}")).collect();
         let mut flow = Flow::of(0);
         names.iter().for_each(|name| flow.write(name));
-        let may = VISITED_WORDS * STATEMENTS_FREE / (names.len() / 64);
+        let words = names.len() / 64;
+        let mut spent = 0;
         for (index, label) in labels.iter().enumerate() {
-            assert_eq!(flow.is_over(), index > may, "{index}");
-            if index % 2 == 0 { flow.label(label) } else { assert_eq!(flow.branch(&labels[0]).next(), None) }
+            // A branch back goes through two sets.
+            spent += if index % 2 == 0 { words } else { 2 * words };
+            if index % 2 == 0 {
+                flow.label(label)
+            } else {
+                assert_eq!(flow.branch(&labels[0]).next(), None)
+            }
+            assert_eq!(flow.is_over(), spent > VISITED_WORDS * STATEMENTS_FREE, "{index}");
         }
+        assert!(flow.is_over());
+    }
+
+    /// The set of the label counts too, where little is written here.
+    #[test]
+    fn a_branch_back_counts_what_its_label_takes_for_granted() {
+        let names: Vec<String> = (0..64_000).map(|index| format!("r{index}")).collect();
+        let mut flow = Flow::of(0);
+        assert_eq!(flow.branch("end").next(), None);
+        names.iter().for_each(|name| flow.write(name));
+        flow.label("large");
+        flow.end();
+        flow.label("end");
+        assert!(!flow.is_written("r0"));
+        let may = VISITED_WORDS * STATEMENTS_FREE / (names.len() / 64);
+        for _ in 0..=may {
+            flow.branch("large").next();
+        }
+        assert!(flow.is_over());
     }
 }
