@@ -1,7 +1,7 @@
 //! That no thread runs on for long without a look at its session's flag.
 //!
 //! Each statement costs something ([`table::cost`]). A *poll* loads the flag and ends the thread where that says so; between two
-//! polls a thread may spend [`PATH_COST_MAX`], its *fuel*. Before the first look at the flag that was loaded at entry it may spend
+//! polls a thread may spend [`PATH_COST_MAX`](crate::limits::PATH_COST_MAX), its *fuel*. Before the first look at the flag that was loaded at entry it may spend
 //! little, and write nothing to global memory. How much fuel is left at a label is claimed, as `A + B1 * e1 + B2 * e2 ...`:
 //! each `e` is a number that is never negative and that its loop takes one off in each turn.
 //!
