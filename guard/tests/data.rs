@@ -42,10 +42,9 @@ fn what_has_an_initializer_comes_first_and_zeros_at_its_end_are_left_out() {
 }
 
 #[test]
-fn managed_variables_are_told_apart_and_are_there_though_no_code_names_them() {
+fn managed_variables_are_told_apart() {
     let data = block(
-        ".global .attribute(.managed) .align 4 .u32 hosts = 5;\n.global .align 4 .u32 nobodys = 5;\n\
-         .global .align 4 .u32 plain;",
+        ".global .attribute(.managed) .align 4 .u32 hosts = 5;\n.global .align 4 .u32 plain;",
         &named(&["plain"]),
     );
     let found: Vec<_> =
@@ -53,12 +52,40 @@ fn managed_variables_are_told_apart_and_are_there_though_no_code_names_them() {
     assert_eq!(found, [("hosts", true), ("plain", false)]);
 }
 
+/// The names of the variables of a module in which no function names one.
+fn kept(declared: &str) -> Vec<String> {
+    block(declared, "").variables.into_iter().map(|variable| variable.name).collect()
+}
+
 #[test]
-fn variables_that_begin_as_zero_are_there_for_the_host_though_no_code_names_them() {
-    let declared = ".global .align 4 .u32 asked;\n.global .align 4 .u32 _ZN6header4leftE;";
-    let data = block(declared, "");
+fn variables_are_there_for_the_host_though_no_code_names_them() {
+    assert_eq!(
+        kept(
+            ".global .align 4 .u32 set = 5;\n.global .align 4 .u32 zero;\n.global .align 4 .u32 _ZN1n5withinE = 1;"
+        ),
+        ["set", "_ZN1n5withinE", "zero"]
+    );
+}
+
+#[test]
+fn empty_objects_of_headers_are_left_out() {
+    assert_eq!(
+        kept(
+            ".global .align 1 .b8 _ZN6header4leftE[1];\n.global .align 1 .b8 _ZN6header3setE[1] = {1};\n.global .u8 own;"
+        ),
+        ["own"]
+    );
+}
+
+#[test]
+fn tables_that_no_code_names_leave_room_for_those_that_code_names() {
+    let table = |name: &str, bytes: u64| format!(".global .align 1 .b8 {name}[{bytes}] = {{1}};\n");
+    let half = table("large", 128 << 10);
+    assert_eq!(kept(&half), ["large"]);
+    assert_eq!(kept(&(table("larger", (128 << 10) + 1) + &table("small", 8))), ["small"]);
+    let data = block(&(half + &table("named", 200 << 10)), &named(&["named"]));
     let found: Vec<_> = data.variables.iter().map(|variable| variable.name.as_str()).collect();
-    assert_eq!(found, ["asked"]);
+    assert_eq!(found, ["named"]);
 }
 
 #[test]

@@ -185,7 +185,7 @@ pub(crate) fn write_global(
 ) -> Answer {
     let (address, length) = loaded.variable(&name.0).inspect_err(|_| {
         let why = format!(
-            "no kernel of the image names a variable {}: one that only the host uses is left out, so have a kernel name it",
+            "no kernel of the image names a variable {}: one byte in a namespace that only the host uses is left out, and so are large tables: have a kernel name it",
             name.0
         );
         report::refused("cuModuleGetGlobal", &why);

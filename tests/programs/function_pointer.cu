@@ -13,6 +13,12 @@ __device__ Function table[3] = {twice, square, next};
 __constant__ Function fixed[2] = {next, twice};
 __device__ unsigned (*one_wide)(unsigned long long) = wide;
 
+// Only the host reads these.
+__device__ Function only_hosts = square;
+namespace in_a_namespace {
+__device__ int numbers[2] = {7, 8};
+}
+
 struct __attribute__((packed)) Step {
     char name;
     Function function;
@@ -70,6 +76,14 @@ int main(int argc, char **argv) {
     send();
     given<<<1, 32>>>(device, chosen);
     expect("given", [](unsigned i) { return i * i; });
+    chosen = nullptr;
+    CHECK(cudaMemcpyFromSymbol(&chosen, only_hosts, sizeof chosen));
+    send();
+    given<<<1, 32>>>(device, chosen);
+    expect("what only the host reads", [](unsigned i) { return i * i; });
+    int numbers[2] = {};
+    CHECK(cudaMemcpyFromSymbol(numbers, in_a_namespace::numbers, sizeof numbers));
+    if (numbers[0] != 7 || numbers[1] != 8) Program::fail("numbers %d, %d, not 7, 8", numbers[0], numbers[1]);
     Function swapped[2] = {chosen, chosen};
     CHECK(cudaMemcpyToSymbol(table, swapped, sizeof swapped));
     send();

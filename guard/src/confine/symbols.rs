@@ -10,7 +10,7 @@ use crate::ast::{AddressBase, Item, Linkage, Module, Operand, Space, Statement, 
 use crate::confine::Stray;
 use crate::confine::pointers::Numbers;
 use crate::data::{Data, Layout, is_managed};
-use crate::limits::{CONSTANT_BYTES_MAX, SHARED_BYTES_MAX};
+use crate::limits::{CONSTANT_BYTES_MAX, DATA_INITIAL_BYTES_MAX, SHARED_BYTES_MAX};
 use crate::names;
 use crate::report::{Reason, Report};
 
@@ -54,14 +54,12 @@ impl Symbols {
         };
         let mut constant_bytes = 0_u64;
         let named = named(module);
+        let mut unnamed = Unnamed::beside(&named, module);
         let mut block = Vec::new();
         for item in &module.items {
             let Item::Variable(variable) = item else { continue };
-            // Headers leave variables behind in every program that includes them, in namespaces of theirs. The host uses
-            // managed ones, and asks for others by their names.
-            let is_hosts = || variable.initializer.is_empty() && !variable.name.starts_with("_ZN");
-            let is_needed = || named.contains(variable.name.as_str()) || is_managed(variable) || is_hosts();
-            if variable.space == Space::Global && !is_needed() {
+            let is_named = || named.contains(variable.name.as_str()) || is_managed(variable);
+            if variable.space == Space::Global && !is_named() && !unnamed.keeps(variable) {
                 continue;
             }
             match confined(variable, symbols.constants_in_block) {
@@ -186,6 +184,43 @@ impl Symbols {
     /// Whether there are constant variables, whose addresses have to be followed.
     pub(super) fn have_constants(&self) -> bool {
         self.constants
+    }
+}
+
+/// Variables that no function names: the host may ask for them by their names.
+#[derive(Debug)]
+struct Unnamed {
+    /// How many bytes with initial values may still be kept.
+    room: u64,
+}
+
+impl Unnamed {
+    /// Half of the room that those which functions name leave.
+    fn beside(named: &HashSet<&str>, module: &Module) -> Self {
+        let variables = module.items.iter().filter_map(|item| match item {
+            Item::Variable(variable) => Some(variable),
+            Item::Function(_) | Item::Directive(_) | Item::Section(_) => None,
+        });
+        let taken = variables
+            .filter(|variable| !variable.initializer.is_empty() && named.contains(variable.name.as_str()))
+            .filter_map(names::variable_bytes)
+            .fold(0, u64::saturating_add);
+        Self { room: DATA_INITIAL_BYTES_MAX.saturating_sub(taken) / 2 }
+    }
+
+    /// Whether one is kept. Headers leave empty objects behind in every program that includes them, a byte each, in namespaces
+    /// of theirs, and tables: the first are nobody's, and the others get what room there is.
+    fn keeps(&mut self, variable: &Variable) -> bool {
+        let Some(bytes) = names::variable_bytes(variable) else { return true };
+        if bytes <= 1 && variable.name.starts_with("_ZN") {
+            return false;
+        }
+        if variable.initializer.is_empty() {
+            return true;
+        }
+        let left = self.room.checked_sub(bytes);
+        self.room = left.unwrap_or(self.room);
+        left.is_some()
     }
 }
 
