@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf, sync::Arc};
 use bulkhead_gpu::{DeviceInfo, Error as DeviceError, Gpu};
 use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp};
 
-use crate::{cache::CacheOptions, sanitize::Sanitize};
+use crate::{images::cache::CacheOptions, watch::sanitize::Sanitize};
 
 /// Which device an executor drives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

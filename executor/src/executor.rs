@@ -16,24 +16,27 @@ use bulkhead_schema::{Error, ErrorCode, Handle};
 use parking_lot::Mutex;
 
 use crate::{
-    bindings::{Entry, Template},
-    cache::Cache,
-    decode::OfModule,
+    control::{decode::OfModule, job::Job, link::Link},
     device::Guard,
-    flag::Flags,
-    images::Images,
-    job::Job,
-    link::Link,
-    memory::Means,
+    images::{Images, cache::Cache},
+    memory::{
+        Means,
+        physical::{Freeing, Physical},
+        piece::Pieces,
+        warm::Slots,
+        workbench::Workbench,
+    },
     modules::{self, Modules, Patient, Said},
-    neighbours::Neighbours,
-    physical::{Freeing, Physical},
-    piece::Pieces,
-    reaper::{Image, Reaper, Remains},
-    session::Session,
-    warden::{self, Patience},
-    warm::Slots,
-    workbench::Workbench,
+    session::{
+        Session,
+        bindings::{Entry, Template},
+    },
+    watch::{
+        flag::Flags,
+        neighbours::Neighbours,
+        reaper::{Image, Reaper, Remains},
+        warden::{self, Patience},
+    },
 };
 
 /// How long work is held back to find a moment when no kernel runs: at first, and at most.

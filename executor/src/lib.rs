@@ -20,51 +20,28 @@
 //! # Locks
 //! A session's state; then one of those that all sessions share, for a look (offered entries, pieces, slots, an
 //! entry's dynamic shared memory); then the link's send lock. No thread holds two sessions' states: what one session
-//! needs of another is found without its state (`piece.rs`, `executor.rs`).
+//! needs of another is found without its state (`memory/piece.rs`, `executor.rs`).
 //!
 //! # Trusts
 //! The kernel, the verifier, the device's driver and its assembler. Not the clients, not the compile process.
 
-mod bindings;
-mod cache;
-pub mod compiler;
 mod control;
-mod decode;
 mod device;
 mod executor;
-mod fast;
-mod flag;
-mod graphs;
 mod images;
-mod job;
-mod launches;
-mod link;
-mod load;
+mod launch;
 mod memory;
 mod modules;
-mod neighbours;
-mod physical;
-mod piece;
-mod profile;
-mod pump;
-mod reaper;
-mod records;
-mod runs;
 pub mod sandbox;
-mod sanitize;
-mod server;
 mod session;
-mod slices;
-mod streams;
-mod swap;
 mod testbed;
-mod warden;
-mod warm;
-mod workbench;
+mod watch;
 
-pub use cache::{CACHE_BYTES, Cache, CacheContents, CacheOptions};
+pub use control::server::{EXIT_DEVICE_LOST, run};
 pub use device::{Backend, Guard, Options};
-pub use sanitize::Sanitize;
-pub use server::{EXIT_DEVICE_LOST, run};
+pub use images::{
+    cache::{CACHE_BYTES, Cache, CacheContents, CacheOptions},
+    compiler,
+};
 pub use testbed::{Loaded, Shape, Testbed, Version};
-pub use warden::Patience;
+pub use watch::{sanitize::Sanitize, warden::Patience};

@@ -32,7 +32,7 @@ use bulkhead_schema::{Error, ErrorCode, limits};
 use bulkhead_verifier::{GATE_PARAMETERS, Gates};
 use parking_lot::Mutex;
 
-use crate::{bindings::Called, decode::WindowOrigin, device};
+use crate::{control::decode::WindowOrigin, device, session::bindings::Called};
 
 /// How often it is looked whether no kernel runs.
 const LOOK: Duration = Duration::from_millis(1);

@@ -26,7 +26,7 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
 
-use crate::compiler::confinement;
+use crate::images::compiler::confinement;
 
 /// The newest Landlock whose restrictions are known to do no harm here; an older one does what it can.
 const LANDLOCK: ABI = ABI::V6;

@@ -10,13 +10,15 @@ use bulkhead_mm::Slot;
 use bulkhead_verifier::Verified;
 
 use crate::{
-    bindings::Template,
-    flag::{Flags, Says},
-    load::describe,
-    memory::{Means, SlotMemory},
-    physical::{Freeing, Physical},
-    piece::Pieces,
-    workbench::Workbench,
+    images::load::describe,
+    memory::{
+        Means, SlotMemory,
+        physical::{Freeing, Physical},
+        piece::Pieces,
+        workbench::Workbench,
+    },
+    session::bindings::Template,
+    watch::flag::{Flags, Says},
 };
 
 /// A device with one session's slot.

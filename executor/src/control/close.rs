@@ -14,12 +14,11 @@ use bulkhead_schema::{Error, ErrorCode};
 
 use super::{Control, LOOK, LOOK_LATE, over};
 use crate::{
-    bindings::Object,
+    control::job::Change,
     device,
-    job::Change,
     memory::SlotMemory,
-    session::{Asked, report},
-    warden,
+    session::{Asked, bindings::Object, report},
+    watch::warden,
 };
 
 impl Control {

@@ -11,12 +11,15 @@ use bulkhead_schema::{Error, ErrorCode, Handle, limits};
 
 use super::{Control, over};
 use crate::{
-    bindings::{Bindings, Entry, Object, Use},
     device,
-    load::{self, Native},
-    pump::Waiter,
-    reaper::Image,
-    session::{Session, answer, report, spawn},
+    images::load::{self, Native},
+    launch::pump::Waiter,
+    session::{
+        Session, answer,
+        bindings::{Bindings, Entry, Object, Use},
+        report, spawn,
+    },
+    watch::reaper::Image,
 };
 
 fn no_image() -> Error {

@@ -12,14 +12,20 @@ use bulkhead_schema::{Error, ErrorCode, Handle, Run};
 
 use super::{Control, over};
 use crate::{
-    bindings::{Bindings, Object, Use},
+    control::{
+        job::{Span, Target},
+        link,
+    },
     device,
     executor::Executor,
-    job::{Span, Target},
-    link, load,
-    pump::Waiter,
-    reaper::Pinned,
-    session::{Session, State, answer, report, spawn},
+    images::load,
+    launch::pump::Waiter,
+    session::{
+        Session, State, answer,
+        bindings::{Bindings, Object, Use},
+        report, spawn,
+    },
+    watch::reaper::Pinned,
 };
 
 /// The kernel named a slot beyond the device's limit.

@@ -11,8 +11,8 @@ use bulkhead_schema::{Error, ErrorCode};
 
 use super::{Control, over};
 use crate::{
+    control::job::{CUT_PATIENCE, Change, Old, PATIENCE, Then},
     device,
-    job::{CUT_PATIENCE, Change, Old, PATIENCE, Then},
     memory::Leave,
     session::{Asked, Swapped, answer, report},
 };

@@ -5,7 +5,7 @@ use std::{cell::Cell, path::PathBuf};
 use bulkhead_cuda::Compiler;
 
 use super::*;
-use crate::cache::{CACHE_BYTES, CacheOptions};
+use crate::images::cache::{CACHE_BYTES, CacheOptions};
 
 const ARCHITECTURE: u32 = 90;
 

@@ -5,7 +5,7 @@ use std::{os::fd::OwnedFd, time::Duration};
 use bulkhead_gpu::Question;
 use bulkhead_schema::{Handle, Run, limits};
 
-use crate::{bindings::Entry, piece::Mapping};
+use crate::{memory::piece::Mapping, session::bindings::Entry};
 
 /// How long a change of pages waits for its session's work at most.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(limits::DRAIN_SECONDS);

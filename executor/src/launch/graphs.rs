@@ -24,11 +24,13 @@ use bulkhead_schema::{
 };
 
 use crate::{
-    bindings::{Object, Use},
     device,
-    pump::Waiter,
-    reaper::Image,
-    session::State,
+    launch::pump::Waiter,
+    session::{
+        State,
+        bindings::{Object, Use},
+    },
+    watch::reaper::Image,
 };
 
 /// A request that was done, or why it was not; the outer error is the loss of the device.

@@ -8,10 +8,9 @@
 use bulkhead_gpu::{DeviceAddress, Error, Gpu, HostRange, StreamId};
 
 use crate::{
-    job::Span,
-    memory::{Leave, SlotMemory},
-    piece::Mapping,
-    reaper::Pinned,
+    control::job::Span,
+    memory::{Leave, SlotMemory, piece::Mapping},
+    watch::reaper::Pinned,
 };
 
 /// What one copy moves at most.

@@ -12,9 +12,11 @@ use bulkhead_ring::{CompletionWriter, Record, layout::STREAMS};
 use bulkhead_schema::limits::{self, STREAMS_MAX};
 
 use crate::{
+    launch::{
+        runs::{Refusal, Run},
+        slices::{self, Rest},
+    },
     modules::Calling,
-    runs::{Refusal, Run},
-    slices::{self, Rest},
 };
 use stuck::Behind;
 

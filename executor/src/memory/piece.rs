@@ -12,7 +12,7 @@ use std::{
 use bulkhead_gpu::{Error, MemoryId};
 use parking_lot::Mutex;
 
-use crate::{job::Whose, physical::Physical};
+use crate::{control::job::Whose, memory::physical::Physical};
 
 /// Physical memory of this executor's: given back with the last that knows it.
 pub(crate) struct Piece {

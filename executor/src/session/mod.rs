@@ -1,5 +1,7 @@
 //! One session on the device: what its threads share, and how it opens.
 
+pub(crate) mod bindings;
+
 use std::{
     os::fd::{AsFd, OwnedFd},
     sync::{
@@ -18,22 +20,28 @@ use bulkhead_schema::{Error, ErrorCode, limits};
 use parking_lot::{Condvar, Mutex};
 
 use crate::{
-    bindings::{Bindings, HIDDEN},
-    control::Control,
+    control::{
+        Control,
+        job::{Change, Reserved},
+        link::Link,
+    },
     device,
     executor::{Executor, Known, Tenancy},
-    flag::{Flag, Says},
-    graphs::Graphs,
-    job::{Change, Reserved},
-    link::Link,
+    launch::{
+        graphs::Graphs,
+        pump::Waiter,
+        records::Events,
+        slices,
+        streams::{Load, Streams},
+    },
     modules::Grants,
-    neighbours::Clocks,
-    pump::Waiter,
-    reaper::Page,
-    records::Events,
-    slices,
-    streams::{Load, Streams},
-    warden::Busy,
+    session::bindings::{Bindings, HIDDEN},
+    watch::{
+        flag::{Flag, Says},
+        neighbours::Clocks,
+        reaper::Page,
+        warden::Busy,
+    },
 };
 
 /// A change of pages and the request that asked for it.

@@ -11,14 +11,10 @@ use bulkhead_ring::{Consumer, Ended, ProtocolError};
 use bulkhead_schema::{Error, ErrorCode, limits};
 
 use crate::{
-    bindings::Object,
+    control::{link::Link, server::lose_device},
     device,
-    link::Link,
-    records,
-    server::lose_device,
-    session::{Session, State, Swapped, report},
-    slices::Rest,
-    streams::Held,
+    launch::{records, slices::Rest, streams::Held},
+    session::{Session, State, Swapped, bindings::Object, report},
 };
 
 /// Records taken before the session's state is let go for a moment.

@@ -8,7 +8,7 @@ use bulkhead_schema::{
     executor_capnp::{binding, name, range, request, span},
 };
 
-use crate::job::{Ask, Change, Old, PATIENCE, Reserved, Span, Then, Whose, Work};
+use crate::control::job::{Ask, Change, Old, PATIENCE, Reserved, Span, Then, Whose, Work};
 
 /// What a handle is to mean, as the kernel says it.
 pub(crate) enum Meant {

@@ -8,11 +8,13 @@ use bulkhead_schema::ErrorCode;
 use bulkhead_verifier::limits::UNLOOKED_COST_MAX;
 
 use crate::{
-    fast::work_of,
-    records::{Outcome, Refused},
+    launch::{
+        fast::work_of,
+        records::{Outcome, Refused},
+        slices::{self, AT_ONCE_MAX, Rest, Slices},
+        streams::{Held, Load},
+    },
     session::State,
-    slices::{self, AT_ONCE_MAX, Rest, Slices},
-    streams::{Held, Load},
 };
 
 type Launched = Result<Result<Outcome, Refused>, Error>;

@@ -19,13 +19,13 @@ use bulkhead_verifier::{Claims, GATE_PARAMETERS, Gates, Verified};
 use parking_lot::Mutex;
 
 use crate::{
-    bindings::{Called, Entry, HIDDEN, SLICE, Template},
     device::{self, Guard},
     executor::Executor,
-    fast::Fast,
     images::{Installed, Origin, machine_code},
+    launch::fast::Fast,
     modules::Callable,
-    reaper::Image,
+    session::bindings::{Called, Entry, HIDDEN, SLICE, Template},
+    watch::reaper::Image,
 };
 
 /// A loaded image.

@@ -19,7 +19,7 @@ use std::{
 use bulkhead_gpu::{Error, Gpu, HostAddress, HostRange, ImageId};
 use bulkhead_ring::memory::{Completion, Shared};
 
-use crate::{bindings, executor::Executor};
+use crate::{executor::Executor, session::bindings};
 
 /// How often the reaper looks whether the device is idle.
 const LOOK: Duration = Duration::from_millis(1);

@@ -4,9 +4,13 @@
 //! submits nothing, and everything else that is asked is served.
 
 mod close;
+pub(crate) mod decode;
+pub(crate) mod job;
+pub(crate) mod link;
 mod native;
 mod objects;
 mod pages;
+pub(crate) mod server;
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -19,13 +23,13 @@ use bulkhead_ring::{Consumer, memory::Ring};
 use bulkhead_schema::{Error, ErrorCode};
 
 use crate::{
+    control::job::{Ask, Job, Span, Work},
     device,
     executor::Executor,
-    job::{Ask, Job, Span, Work},
+    launch::pump::{self, Waiter},
     memory::SlotMemory,
-    pump::{self, Waiter},
-    reaper::{Page, Pinned},
     session::{Session, answer, report, spawn},
+    watch::reaper::{Page, Pinned},
 };
 
 /// How often somebody who waits for the device looks, at first.

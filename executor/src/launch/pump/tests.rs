@@ -21,9 +21,8 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::{
-    bindings::{Entry, Object, Template, Use},
-    fast::Fast,
-    streams::Streams,
+    launch::{fast::Fast, streams::Streams},
+    session::bindings::{Entry, Object, Template, Use},
 };
 
 mod arrays;
@@ -253,8 +252,8 @@ const WORK: u32 = 256;
 const BLOCKS: u32 = 1 << 19;
 
 /// Binds an entry whose fast version never looks at the flag.
-fn bind_entry(state: &mut State) -> crate::reaper::Remains {
-    let (reaper, remains) = crate::reaper::Reaper::new();
+fn bind_entry(state: &mut State) -> crate::watch::reaper::Remains {
+    let (reaper, remains) = crate::watch::reaper::Reaper::new();
     let version = FastVersion {
         symbol: "fast".to_owned(),
         pointers: Vec::new(),
@@ -277,7 +276,7 @@ fn bind_entry(state: &mut State) -> crate::reaper::Remains {
         called: Box::default(),
         base: 0,
     };
-    let image = Arc::new(crate::reaper::Image::new(ImageId(1), &reaper));
+    let image = Arc::new(crate::watch::reaper::Image::new(ImageId(1), &reaper));
     state.bindings.bind(ENTRY, Object::Entry(Box::new(Entry { template, image }))).unwrap();
     state.blocks_max = u64::MAX;
     remains
@@ -488,11 +487,11 @@ fn records_that_were_held_back_do_not_exceed_what_may_be_in_flight() {
 const BROKEN_ENTRY: Handle = Handle { slot: 3, generation: 1 };
 
 /// A session whose launches may form runs, and two entries of it: one that no device launches.
-fn state_that_forms_runs() -> (State, Arc<Asked>, [crate::reaper::Remains; 2]) {
+fn state_that_forms_runs() -> (State, Arc<Asked>, [crate::watch::reaper::Remains; 2]) {
     let (mut state, asked) = state_and_launches();
     state.streams.be_alone(true, false);
     let mut bind = |handle: Handle, id| {
-        let (reaper, remains) = crate::reaper::Reaper::new();
+        let (reaper, remains) = crate::watch::reaper::Reaper::new();
         let template = Template {
             id,
             fast: None,
@@ -507,7 +506,7 @@ fn state_that_forms_runs() -> (State, Arc<Asked>, [crate::reaper::Remains; 2]) {
             called: Box::default(),
             base: 0,
         };
-        let image = Arc::new(crate::reaper::Image::new(ImageId(1), &reaper));
+        let image = Arc::new(crate::watch::reaper::Image::new(ImageId(1), &reaper));
         state.bindings.bind(handle, Object::Entry(Box::new(Entry { template, image }))).unwrap();
         remains
     };

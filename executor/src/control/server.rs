@@ -12,16 +12,21 @@ use bulkhead_mm::Range;
 use bulkhead_schema::{Error, ErrorCode, Handle, executor_capnp::request, limits};
 
 use crate::{
-    cache::{Cache, CacheOptions},
-    decode::{self, Asked, Meant, OfModule},
+    control::{
+        decode::{self, Asked, Meant, OfModule},
+        job::{Ask, Change, Job, Reserved, Span, Target},
+        link::Link,
+    },
     device::{self, Options},
     executor::{Executor, Known, Tenancy},
-    job::{Ask, Change, Job, Reserved, Span, Target},
-    link::Link,
+    images::cache::{Cache, CacheOptions},
     modules::Said,
-    profile, sandbox,
+    sandbox,
     session::{self, report},
-    warden::{self, Patience},
+    watch::{
+        profile,
+        warden::{self, Patience},
+    },
 };
 
 /// Exit status of an executor whose context was lost.

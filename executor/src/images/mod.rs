@@ -4,6 +4,10 @@
 //! templates of its own, with its own hidden parameters; the code is the same, since nothing of a session is in it. What
 //! calls gates serves sessions that are granted the same modules.
 
+pub(crate) mod cache;
+pub mod compiler;
+pub(crate) mod load;
+
 use std::{
     collections::HashMap,
     sync::{Arc, Weak},
@@ -16,9 +20,9 @@ use bulkhead_verifier::{Verified, in_tenants_names};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::{
-    bindings::{Entry, HIDDEN, Template},
-    cache::Cache,
-    reaper::Image,
+    images::cache::Cache,
+    session::bindings::{Entry, HIDDEN, Template},
+    watch::reaper::Image,
 };
 
 /// Where the code of an image came from.

@@ -5,7 +5,7 @@
 
 use bulkhead_gpu::DeviceInfo;
 
-use crate::{bindings::Entry, modules::Calling};
+use crate::{modules::Calling, session::bindings::Entry};
 
 /// Blocks of one launch: an H200 starts and ends 1.66 billion a second, so that what a session has there is gone in some
 /// ten milliseconds, and what a launch takes is little beside one.

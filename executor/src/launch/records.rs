@@ -7,11 +7,12 @@ use bulkhead_ring::{self as ring, Blocks, Pattern, Record};
 use bulkhead_schema::{ErrorCode, limits};
 
 use crate::{
-    bindings::{Object, Use},
-    device, graphs, launches,
-    session::State,
-    slices::Rest,
-    streams::Held,
+    device,
+    launch::{graphs, launches, slices::Rest, streams::Held},
+    session::{
+        State,
+        bindings::{Object, Use},
+    },
 };
 
 /// A session's events that have been recorded.

@@ -1,8 +1,8 @@
 //! How long kernels may run, and what becomes of those that run on.
 //!
-//! A session's kernels are told to end by its [flag](crate::flag) when the session closes, when they run for longer than
+//! A session's kernels are told to end by its [flag](crate::watch::flag) when the session closes, when they run for longer than
 //! they may, and when somebody has waited for too long to load code, which has to wait until no kernel runs. What
-//! does not end then, although [neighbours](crate::neighbours) leave it room, cannot be ended on its own: the executor ends,
+//! does not end then, although [neighbours](crate::watch::neighbours) leave it room, cannot be ended on its own: the executor ends,
 //! and a standby goes on with the other sessions.
 
 use std::{
@@ -15,10 +15,10 @@ use bulkhead_gpu::Error as DeviceError;
 use bulkhead_schema::{Error, ErrorCode};
 
 use crate::{
+    control::server::lose_device,
     executor::Executor,
-    server::lose_device,
+    launch::streams::Load,
     session::{Session, State, Stopped},
-    streams::Load,
 };
 
 /// How often sessions are looked at.

@@ -12,9 +12,9 @@ use bulkhead_verifier::GATE_PARAMETERS;
 use parking_lot::Mutex;
 
 use crate::{
-    fast::Fast,
+    launch::fast::Fast,
     modules::Grants,
-    reaper::{Image, Pinned},
+    watch::reaper::{Image, Pinned},
 };
 
 /// Hidden parameters at the end of every entry's block: base, load mask, store mask.
@@ -448,7 +448,7 @@ mod tests {
 
     #[test]
     fn an_image_is_there_until_its_own_handle_unloads_it_also_where_its_slot_is_bound_again() {
-        let (reaper, _remains) = crate::reaper::Reaper::new();
+        let (reaper, _remains) = crate::watch::reaper::Reaper::new();
         let image = |number| Object::Image {
             image: Arc::new(Image::new(bulkhead_gpu::ImageId(number), &reaper)),
             entries: vec![Handle { slot: 9, generation: 1 }],

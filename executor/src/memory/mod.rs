@@ -14,6 +14,11 @@
 //! No address of a slot that is not plain is without a mapping but during a call, or after one that left the slot *broken*.
 
 mod host;
+pub(crate) mod physical;
+pub(crate) mod piece;
+pub(crate) mod swap;
+pub(crate) mod warm;
+pub(crate) mod workbench;
 
 use std::{collections::BTreeMap, os::fd::OwnedFd, sync::Arc, time::Instant};
 
@@ -21,11 +26,13 @@ use bulkhead_gpu::{Access, DeviceAddress, Error, Gpu, HostRange, MemoryId, Strea
 use bulkhead_mm::{ARENA_GRANULE_BYTES, PAGE_BYTES, Range, SINK_BYTES, Slot, granules};
 
 use crate::{
-    flag::{Flag, Flags, Says},
-    job::{Old, Whose},
-    physical::Physical,
-    piece::{Mapping, Pieces},
-    workbench::{self, Workbench},
+    control::job::{Old, Whose},
+    memory::{
+        physical::Physical,
+        piece::{Mapping, Pieces},
+        workbench::Workbench,
+    },
+    watch::flag::{Flag, Flags, Says},
 };
 
 /// What all slots share.

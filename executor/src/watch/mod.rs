@@ -1,0 +1,8 @@
+//! What looks after work that runs: who ends it, who waits for it, and what is told of it.
+
+pub(crate) mod flag;
+pub(crate) mod neighbours;
+pub(crate) mod profile;
+pub(crate) mod reaper;
+pub(crate) mod sanitize;
+pub(crate) mod warden;
