@@ -196,34 +196,46 @@ impl Executor {
     pub(crate) fn while_drained<T>(&self, caller: u32, work: impl FnOnce() -> T) -> T {
         let mut patience = PATIENCE_MIN;
         let mut since = Instant::now();
+        let mut work = Some(work);
         loop {
-            let mut turn = self.draining.lock();
-            // Somebody else may have found work that runs on: everybody's new work was held back for that just now.
-            let wait = turn.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()));
-            if !wait.is_zero() {
-                drop(turn);
-                thread::sleep(wait);
-                continue;
-            }
-            self.gate.store(true, Ordering::Release);
-            let start = Instant::now();
-            while !self.is_idle() && start.elapsed() < patience {
-                thread::sleep(LOOK);
-            }
-            if self.is_idle() {
-                let done = work();
-                self.gate.store(false, Ordering::Release);
+            if let Some(done) = self.drained_within(patience, || work.take().map(|work| work())).flatten() {
                 return done;
             }
-            self.gate.store(false, Ordering::Release);
-            *turn = Some(Instant::now() + PAUSE);
-            drop(turn);
+            // Somebody else may have found work that runs on: everybody's new work was held back for that just now.
+            let wait = *self.draining.lock();
+            thread::sleep(
+                wait.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now())),
+            );
             if since.elapsed() > self.patience.loading {
-                warden::end_longest(self, caller);
+                warden::end_longest(self, caller, "load code");
                 since = Instant::now();
             }
             patience = (patience * 2).min(PATIENCE_MAX);
         }
+    }
+
+    /// The same for who can do without: new work is held back once, for a moment, and nobody is ended.
+    pub(crate) fn try_drained(&self, work: impl FnOnce()) {
+        self.drained_within(PATIENCE_MAX, work);
+    }
+
+    /// Does something where no kernel runs within so long, and new work has not been held back in vain just now.
+    fn drained_within<T>(&self, patience: Duration, work: impl FnOnce() -> T) -> Option<T> {
+        let mut turn = self.draining.lock();
+        if turn.is_some_and(|until| until > Instant::now()) {
+            return None;
+        }
+        self.gate.store(true, Ordering::Release);
+        let start = Instant::now();
+        while !self.is_idle() && start.elapsed() < patience {
+            thread::sleep(LOOK);
+        }
+        let done = self.is_idle().then(work);
+        self.gate.store(false, Ordering::Release);
+        if done.is_none() {
+            *turn = Some(Instant::now() + PAUSE);
+        }
+        done
     }
 
     /// Offers an entry that `session` loaded.

@@ -61,7 +61,7 @@ impl Template {
         let bytes = self.visible_bytes.min(visible.len());
         self.block[..bytes].copy_from_slice(&visible[..bytes]);
         let blocks = shape.grid.iter().fold(1, |blocks: u64, side| blocks.saturating_mul((*side).into()));
-        let shared_bytes = shape.shared_bytes.max(self.dynamic_shared_min);
+        let shared_bytes = self.shared_bytes(shape.shared_bytes);
         self.fast(blocks, shape.block, shared_bytes).map_or(self.id, |(fast, _)| fast)
     }
 }
@@ -159,7 +159,7 @@ impl Testbed {
         visible: &[u8],
     ) -> Result<Option<bool>, Error> {
         let template = &mut loaded.templates[entry];
-        let shared_bytes = shape.shared_bytes.max(template.dynamic_shared_min);
+        let shared_bytes = template.shared_bytes(shape.shared_bytes);
         let chosen = match (template.choose(shape, visible), version) {
             (chosen, Version::Chosen) => chosen,
             (_, Version::Confined) => template.id,

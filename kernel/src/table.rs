@@ -75,8 +75,8 @@ impl Limits {
 }
 
 impl Limits {
-    /// How many pieces of device memory all sessions may have together. On the software GPU each is a descriptor of its
-    /// executor's, which may have as many as this process, and starts sessions and images whatever clients do.
+    /// How many pieces of device memory all sessions may have together. On the software GPU each is a descriptor and a mapping
+    /// of its executor's, which may have as many as this process, and starts sessions and images whatever clients do.
     fn pieces(&self, device: &DeviceInfo) -> u64 {
         if device.backend != "software" {
             return u64::MAX;
@@ -85,19 +85,26 @@ impl Limits {
         let own = u64::from(self.sessions_max)
             .saturating_mul(limits::EXECUTOR_DESCRIPTORS_PER_SESSION)
             .saturating_add(limits::DESCRIPTORS_RESERVED);
-        all.saturating_sub(own).max(all / 4)
+        all.saturating_sub(own).max(all / 4).min(mappings() / 4)
     }
 
     /// How many descriptors all sessions may have together: what the system lets this process have, less what it needs
-    /// for connections, and a reserve, with which it starts executors and compile processes whatever clients do.
+    /// for connections, and a reserve, with which it starts executors and compile processes whatever clients do. Each may be
+    /// host memory, which an executor maps.
     fn descriptors(&self) -> u64 {
         let all = open_files();
         let connections = self.connections_max.saturating_add(limits::DESCRIPTOR_CONNECTIONS_MAX) as u64;
         let own = connections
             .saturating_mul(DESCRIPTORS_PER_CONNECTION)
             .saturating_add(limits::DESCRIPTORS_RESERVED);
-        all.saturating_sub(own).max(all / 4)
+        all.saturating_sub(own).max(all / 4).min(mappings() / 4)
     }
+}
+
+/// How many mappings a process may have; what Linux lets it have unless it is told otherwise, where that cannot be read.
+fn mappings() -> u64 {
+    let most = std::fs::read_to_string("/proc/sys/vm/max_map_count");
+    most.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(65_530)
 }
 
 /// How many descriptors this process may have, and each that it starts.

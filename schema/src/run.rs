@@ -25,6 +25,13 @@ impl Run {
         runs
     }
 
+    /// Whether a handle is one of these.
+    #[must_use]
+    pub fn contains(&self, handle: Handle) -> bool {
+        let at = handle.slot.checked_sub(self.first.slot);
+        handle.generation == self.first.generation && at.is_some_and(|at| at < self.count)
+    }
+
     /// Takes in the handle before its first or after its last.
     fn takes(&mut self, handle: Handle) -> bool {
         if handle.generation != self.first.generation {

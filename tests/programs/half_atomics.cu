@@ -47,6 +47,31 @@ __global__ void beside(__half *pair, int turns) {
     }
 }
 
+// The word around the last half of an odd number of them is no other's.
+constexpr int ODD = 33;
+constexpr int ODD_DYNAMIC = 9;
+__global__ void odd(__half *out) {
+    __shared__ __half own[ODD];
+    extern __shared__ __half given[];
+    own[threadIdx.x] = __half(0.0f);
+    if (threadIdx.x < ODD_DYNAMIC) given[threadIdx.x] = __half(0.0f);
+    __syncthreads();
+    atomicAdd(&own[threadIdx.x], __half(1.0f));
+    if (threadIdx.x < ODD_DYNAMIC) atomicAdd(&given[threadIdx.x], __half(2.0f));
+    __syncthreads();
+    out[threadIdx.x] = own[threadIdx.x];
+    if (threadIdx.x < ODD_DYNAMIC) out[ODD + threadIdx.x] = given[threadIdx.x];
+}
+
+__global__ void odd_static(__half *out) {
+    __shared__ __half own[ODD];
+    own[threadIdx.x] = __half(0.0f);
+    __syncthreads();
+    atomicAdd(&own[threadIdx.x], __half(1.0f));
+    __syncthreads();
+    out[threadIdx.x] = own[threadIdx.x];
+}
+
 int main(int argc, char **argv) {
     Program program("half_atomics", argc, argv);
     const int blocks = program.large ? 56 : 14;
@@ -75,6 +100,23 @@ int main(int argc, char **argv) {
     const int turns = program.large ? 60 : 20;
     beside<<<1, 64>>>(pair, turns);
     CHECK(cudaDeviceSynchronize());
+
+    __half *last, *last_static;
+    CHECK(cudaMalloc(&last, (ODD + ODD_DYNAMIC) * sizeof *last));
+    CHECK(cudaMalloc(&last_static, ODD * sizeof *last_static));
+    odd<<<1, ODD, ODD_DYNAMIC * sizeof(__half)>>>(last);
+    odd_static<<<1, ODD>>>(last_static);
+    std::vector<__half> odds(ODD + ODD_DYNAMIC), odds_static(ODD);
+    CHECK(cudaMemcpy(odds.data(), last, odds.size() * sizeof(__half), cudaMemcpyDeviceToHost));
+    CHECK(cudaMemcpy(odds_static.data(), last_static, odds_static.size() * sizeof(__half), cudaMemcpyDeviceToHost));
+    CHECK(cudaFree(last));
+    CHECK(cudaFree(last_static));
+    for (int at = 0; at < ODD + ODD_DYNAMIC; at++) {
+        if (__half2float(odds[at]) != (at < ODD ? 1 : 2)) Program::fail("odd %d: %g", at, __half2float(odds[at]));
+    }
+    for (int at = 0; at < ODD; at++) {
+        if (__half2float(odds_static[at]) != 1) Program::fail("odd, static, %d: %g", at, __half2float(odds_static[at]));
+    }
 
     std::vector<__half> counted(PLACES), inside(blocks * PLACES), told(BLOCK), both(2);
     std::vector<__nv_bfloat16> brained(PLACES);

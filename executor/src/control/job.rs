@@ -156,6 +156,27 @@ pub(crate) enum Ask {
     Close,
 }
 
+impl Ask {
+    /// Whether it registers host memory, for which there may be no room.
+    pub(crate) const fn registers_host(&self) -> bool {
+        matches!(
+            self,
+            Self::RegisterHost { .. }
+                | Self::SwapArea { descriptor: Some(_), .. }
+                | Self::Change(Change::MapHost { .. })
+        )
+    }
+
+    /// Whether it would bind something that these take back.
+    pub(crate) fn binds_any_of(&self, runs: &[Run]) -> bool {
+        let handle = match self {
+            Self::RegisterHost { handle, .. } | Self::Change(Change::MapHost { handle, .. }) => *handle,
+            _ => return false,
+        };
+        runs.iter().any(|run| run.contains(handle))
+    }
+}
+
 /// One request, and its id for the answer.
 pub(crate) struct Job {
     pub(crate) id: u64,

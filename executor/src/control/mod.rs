@@ -29,7 +29,7 @@ use crate::{
     launch::pump::{self, Waiter},
     memory::SlotMemory,
     session::{Session, answer, report, spawn},
-    watch::reaper::{Page, Pinned},
+    watch::reaper::{Page, Pinned, ROOM},
 };
 
 /// How often somebody who waits for the device looks, at first.
@@ -51,6 +51,8 @@ pub(crate) struct Control {
     waits_since: Option<Instant>,
     /// Host memory that no work of the session reaches any more, and that waits for an idle device; with the requests.
     leaving: Vec<(u64, Span)>,
+    /// What registers host memory, and found no room for more; with when it came.
+    parked: Vec<(Instant, Job)>,
 }
 
 fn over() -> Error {
@@ -74,6 +76,7 @@ impl Control {
             page_descriptor,
             waits_since: None,
             leaving: Vec::new(),
+            parked: Vec::new(),
         }
     }
 
@@ -97,7 +100,7 @@ impl Control {
     pub(crate) fn run(mut self, jobs: &mpsc::Receiver<Job>) {
         loop {
             let job = match self.waits_since {
-                None if self.leaving.is_empty() => {
+                None if self.leaving.is_empty() && self.parked.is_empty() => {
                     jobs.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected)
                 }
                 None => jobs.recv_timeout(LOOK_LATE),
@@ -105,6 +108,9 @@ impl Control {
             };
             match job {
                 Ok(Job { id, ask: Ask::Close }) => {
+                    for (_, job) in self.parked.drain(..) {
+                        answer(&self.session.link, job.id, &Err(over()));
+                    }
                     let closed = self.close(id);
                     // What came in while the session was ending: nothing of it is left to be done.
                     for job in jobs.try_iter() {
@@ -114,15 +120,54 @@ impl Control {
                     // The main thread forgets the session when it hands the close on: nothing follows.
                     return;
                 }
-                Ok(job) => self.job(job),
+                Ok(job) => self.job_or_park(job),
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
                 Err(mpsc::RecvTimeoutError::Disconnected) => {
                     self.stop_pump();
                     return;
                 }
             }
+            self.unpark();
             self.advance();
             self.let_host_go();
+        }
+    }
+
+    /// Does a job, or puts it aside where it registers host memory and there is no room: others go on meanwhile.
+    fn job_or_park(&mut self, job: Job) {
+        // Whatever undoes what was put aside comes before it is done.
+        match &job.ask {
+            Ask::Unbind(runs) => self.refuse_parked(|ask| ask.binds_any_of(runs)),
+            Ask::SwapArea { .. } => self.refuse_parked(|ask| matches!(ask, Ask::SwapArea { .. })),
+            _ => {}
+        }
+        if job.ask.registers_host() && !self.executor.reaper.has_room() {
+            self.parked.push((Instant::now(), job));
+        } else {
+            self.job(job);
+        }
+    }
+
+    fn refuse_parked(&mut self, is: impl Fn(&Ask) -> bool) {
+        for (_, job) in self.parked.extract_if(.., |(_, job)| is(&job.ask)) {
+            answer(&self.session.link, job.id, &Err(objects::reaper_is_full()));
+        }
+    }
+
+    /// Does what was put aside where there is room now, and refuses what has waited for too long.
+    fn unpark(&mut self) {
+        if self.parked.is_empty() {
+            return;
+        }
+        let has_room = self.executor.reaper.has_room();
+        for (since, job) in std::mem::take(&mut self.parked) {
+            if has_room {
+                self.job_or_park(job);
+            } else if since.elapsed() > ROOM {
+                self.answer(job.id, &Err(objects::reaper_is_full()));
+            } else {
+                self.parked.push((since, job));
+            }
         }
     }
 

@@ -33,7 +33,7 @@ pub(super) fn no_slot() -> Error {
     Error::new(ErrorCode::InvalidHandle, "a handle beyond the table's limit")
 }
 
-fn reaper_is_full() -> Error {
+pub(super) fn reaper_is_full() -> Error {
     Error::new(ErrorCode::OutOfMemory, "host memory waits for the device to be idle")
         .remedy("try again when the kernels that run now have ended")
 }
@@ -125,18 +125,15 @@ impl Control {
         bytes: u64,
         descriptor: &OwnedFd,
     ) -> Result<(), Error> {
-        self.may_register(handle)?;
+        Self::may_register(handle)?;
         let object = Object::Host(Box::new(self.pin(bytes, descriptor)?));
         let replaced = self.session.state.lock().bindings.bind(handle, object).ok_or_else(no_slot)?;
         self.release(replaced.into_iter().filter(Object::outlives_its_handle).collect());
         Ok(())
     }
 
-    /// Whether more host memory can be registered, under this name.
-    pub(super) fn may_register(&self, handle: Handle) -> Result<(), Error> {
-        if !self.executor.reaper.has_room() {
-            return Err(reaper_is_full());
-        }
+    /// Whether host memory can be registered under this name.
+    pub(super) fn may_register(handle: Handle) -> Result<(), Error> {
         if Bindings::has_slot(handle.slot) { Ok(()) } else { Err(no_slot()) }
     }
 
@@ -156,7 +153,6 @@ impl Control {
         }
         self.area = match descriptor {
             None => None,
-            Some(_) if !self.executor.reaper.has_room() => return Err(reaper_is_full()),
             Some(descriptor) => Some(self.pin(bytes, descriptor)?),
         };
         Ok(())
@@ -224,7 +220,7 @@ impl Control {
         // Other sessions may have the entry too: what one asks for does not take from another.
         if bytes > *most {
             // A launch that asks for less gets what the guard's bounds assume, so that much is always allowed.
-            let allowed_bytes = bytes.max(entry.template.dynamic_shared_min);
+            let allowed_bytes = entry.template.shared_bytes(bytes);
             for version in entry.template.versions() {
                 let allowed = self.executor.gpu.allow_dynamic_shared(version, allowed_bytes);
                 allowed.map_err(|error| device::error(&error))?;

@@ -37,7 +37,7 @@ impl Control {
             }
             Change::Unmap(span) => memory.check_taken(span.at, span.bytes),
             Change::MapHost { span, handle, .. } => {
-                self.may_register(*handle)?;
+                Self::may_register(*handle)?;
                 memory.check_host(span.at, span.bytes)
             }
             Change::Share { at, mapping } => memory.check_window(*at, mapping.bytes()).map(drop),

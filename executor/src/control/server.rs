@@ -258,7 +258,7 @@ impl Server {
                 let error = Error::new(ErrorCode::LimitReached, "too much waits for the device to be idle");
                 error.remedy("try again when the kernels that run now have ended")
             };
-            let room = executor.reaper.has_room().then_some(()).ok_or_else(full);
+            let room = executor.reaper.has_room_for_a_session().then_some(()).ok_or_else(full);
             let opened =
                 room.and_then(|()| executor.gpu.bind_thread().map_err(|error| device::error(&error)));
             match opened.and_then(|()| session::open(&executor, session, slot, ring.as_ref(), reserved)) {

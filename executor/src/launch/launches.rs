@@ -69,7 +69,7 @@ pub(crate) fn launch(
         state.streams.hold_large(index, held, large, most);
         return Ok(Ok(Outcome::Held));
     }
-    let shared_bytes = shape.shared_bytes.max(entry.dynamic_shared_min);
+    let shared_bytes = entry.shared_bytes(shape.shared_bytes);
     let streams = &mut state.streams;
     let (version, unlooked) = match entry.fast(blocks, shape.block, shared_bytes) {
         Some((fast, work)) if work == 0 || streams.have_room(work) => (fast, work),
@@ -126,7 +126,7 @@ pub(crate) fn go_on(
         let launch = Launch {
             grid: slice.blocks,
             block: shape.block,
-            shared_bytes: shape.shared_bytes.max(entry.dynamic_shared_min),
+            shared_bytes: entry.shared_bytes(shape.shared_bytes),
             parameters: &entry.block,
         };
         state.gpu.launch(stream, entry.id, &launch)?;

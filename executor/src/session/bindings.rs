@@ -28,6 +28,8 @@ const PAGE_SLOTS: u32 = 64;
 /// Pages of a table: handles are slots of one table for all sessions of the device.
 const PAGES: u32 = SESSIONS_MAX * CAPABILITIES_MAX / PAGE_SLOTS;
 
+const WORD_BYTES: u32 = 4;
+
 /// What is known of an entry.
 #[derive(Debug, Clone)]
 pub(crate) struct Template {
@@ -76,6 +78,12 @@ impl Template {
         for (offset, value) in self.hidden.iter().flatten().zip(values) {
             self.block[*offset as usize..][..4].copy_from_slice(&value.to_ne_bytes());
         }
+    }
+
+    /// How much dynamic shared memory a launch has that asks for so much: whole words, since the word around the last 16 bits is
+    /// what atomic operations on them swap (`guard/src/confine/halves.rs`).
+    pub(crate) fn shared_bytes(&self, asked: u32) -> u32 {
+        asked.checked_next_multiple_of(WORD_BYTES).unwrap_or(asked).max(self.dynamic_shared_min)
     }
 
     /// Says which slice of a grid is launched next.

@@ -4,32 +4,68 @@
 //! somebody waits to unregister, nobody can launch. So nobody who serves a session does it: whatever is dropped is
 //! handed to one thread, the *reaper*. It unloads as it comes, and unregisters while no session has work on the
 //! device and the *gate* keeps new work from it.
+//!
+//! Where so much waits that nobody may register more, new work is held back for a moment, again and again; and where somebody
+//! has wanted to register for as long as whoever loads code would wait, the session that has run for longest is ended.
 
 use std::{
     collections::VecDeque,
+    fs,
     sync::{
         Arc, Weak,
         atomic::{AtomicUsize, Ordering},
         mpsc,
     },
-    thread,
     time::{Duration, Instant},
 };
 
 use bulkhead_gpu::{Error, Gpu, HostAddress, HostRange, ImageId};
 use bulkhead_ring::memory::{Completion, Shared};
+use parking_lot::Mutex;
 
-use crate::{executor::Executor, session::bindings};
+use crate::{executor::Executor, session::bindings, watch::warden};
 
 /// How often the reaper looks whether the device is idle.
 const LOOK: Duration = Duration::from_millis(1);
-/// Pages and pieces of host memory that may wait for an idle device; beyond that no more is registered.
-const WAITING_MAX: usize = 65_536;
 /// Host memory that may wait for an idle device, in bytes; beyond that no more is registered.
 const WAITING_BYTES_MAX: usize = 8 << 30;
-
+/// Each page and piece of host memory that waits is a mapping of this process: one in so many of those that the system lets it
+/// have may wait, beyond which no more is registered. The others are for memory that is in use, threads and the driver.
+const MAPPINGS_PER_WAITING: usize = 8;
+/// What Linux lets a process have unless it is told otherwise.
+const MAPPINGS_USUAL: usize = 65_530;
 /// How long whoever wants to register more waits for room: one session's memory may fill it, and everybody else goes on then.
-const ROOM: Duration = Duration::from_secs(10);
+pub(crate) const ROOM: Duration = Duration::from_secs(10);
+/// Somebody still wants room who asked so long ago.
+const WANTS: Duration = Duration::from_secs(1);
+
+/// How many pages and pieces may wait.
+fn waiting_max() -> usize {
+    let mappings = fs::read_to_string("/proc/sys/vm/max_map_count");
+    let mappings = mappings.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(MAPPINGS_USUAL);
+    mappings / MAPPINGS_PER_WAITING
+}
+
+/// What waits to be given back, and who is held up by that.
+#[derive(Debug)]
+struct Waiting {
+    bytes: AtomicUsize,
+    pieces: AtomicUsize,
+    pieces_max: usize,
+    /// When somebody found no room for the last time.
+    wanted: Mutex<Option<Instant>>,
+}
+
+impl Waiting {
+    fn is_full(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) > WAITING_BYTES_MAX
+            || self.pieces.load(Ordering::Relaxed) >= self.pieces_max
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.wanted.lock().is_some_and(|asked| asked.elapsed() < WANTS)
+    }
+}
 
 /// Something to be given back.
 enum Reaped {
@@ -63,10 +99,6 @@ impl Reaped {
     }
 }
 
-fn is_full(bytes: &AtomicUsize, waiting: &AtomicUsize) -> bool {
-    bytes.load(Ordering::Relaxed) > WAITING_BYTES_MAX || waiting.load(Ordering::Relaxed) >= WAITING_MAX
-}
-
 fn host_range(memory: &Shared) -> HostRange {
     HostRange { at: HostAddress(memory.address()), bytes: memory.bytes() }
 }
@@ -80,15 +112,13 @@ fn page_range(page: &Completion) -> HostRange {
 #[derive(Clone, Debug)]
 pub(crate) struct Reaper {
     sender: mpsc::Sender<Reaped>,
-    waiting_bytes: Arc<AtomicUsize>,
-    waiting: Arc<AtomicUsize>,
+    waiting: Arc<Waiting>,
 }
 
 /// The other end of a [`Reaper`].
 pub(crate) struct Remains {
     receiver: mpsc::Receiver<Reaped>,
-    waiting_bytes: Arc<AtomicUsize>,
-    waiting: Arc<AtomicUsize>,
+    waiting: Arc<Waiting>,
 }
 
 impl std::fmt::Debug for Reaped {
@@ -99,44 +129,41 @@ impl std::fmt::Debug for Reaped {
 
 impl Reaper {
     pub(crate) fn new() -> (Self, Remains) {
+        Self::with(waiting_max())
+    }
+
+    fn with(pieces_max: usize) -> (Self, Remains) {
         let (sender, receiver) = mpsc::channel();
-        let (waiting_bytes, waiting) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
-        let reaper =
-            Self { sender, waiting_bytes: Arc::clone(&waiting_bytes), waiting: Arc::clone(&waiting) };
-        (reaper, Remains { receiver, waiting_bytes, waiting })
+        let (bytes, pieces) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let waiting = Arc::new(Waiting { bytes, pieces, pieces_max, wanted: Mutex::new(None) });
+        (Self { sender, waiting: Arc::clone(&waiting) }, Remains { receiver, waiting })
     }
 
-    /// Whether more host memory may be registered. Where much waits to be given back this waits for it, ten seconds at most.
+    /// Whether more host memory may be registered now.
     pub(crate) fn has_room(&self) -> bool {
-        self.has_room_within(ROOM)
-    }
-
-    fn has_room_within(&self, most: Duration) -> bool {
-        let until = Instant::now() + most;
-        while self.is_full() {
-            if Instant::now() >= until {
-                return false;
-            }
-            thread::sleep(LOOK);
+        let is_full = self.waiting.is_full();
+        if is_full {
+            *self.waiting.wanted.lock() = Some(Instant::now());
         }
-        true
+        !is_full
     }
 
-    /// Whether so much host memory waits to be given back that no more should be registered.
-    fn is_full(&self) -> bool {
-        is_full(&self.waiting_bytes, &self.waiting)
+    /// Whether a session may be opened, which needs a page: also where host memory finds no room any more.
+    pub(crate) fn has_room_for_a_session(&self) -> bool {
+        let waiting = &self.waiting;
+        waiting.pieces.load(Ordering::Relaxed) < waiting.pieces_max.saturating_mul(2)
     }
 
     /// Counts host memory that somebody else gives back, until the result is dropped.
     pub(crate) fn count(&self, bytes: usize) -> Counted {
-        self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
-        Counted { bytes, waiting_bytes: Arc::clone(&self.waiting_bytes) }
+        self.waiting.bytes.fetch_add(bytes, Ordering::Relaxed);
+        Counted { bytes, waiting: Arc::clone(&self.waiting) }
     }
 
     fn reap(&self, what: Reaped) {
-        self.waiting_bytes.fetch_add(what.bytes(), Ordering::Relaxed);
+        self.waiting.bytes.fetch_add(what.bytes(), Ordering::Relaxed);
         if !matches!(what, Reaped::Image(_)) {
-            self.waiting.fetch_add(1, Ordering::Relaxed);
+            self.waiting.pieces.fetch_add(1, Ordering::Relaxed);
         }
         if let Err(mpsc::SendError(what)) = self.sender.send(what) {
             // The process ends; until then the device may reach it.
@@ -158,6 +185,7 @@ impl Remains {
             tracing::error!(%error, "the reaper");
         }
         let mut waiting = VecDeque::new();
+        let mut held_up: Option<Instant> = None;
         loop {
             let next = if waiting.is_empty() {
                 self.receiver.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected)
@@ -175,9 +203,8 @@ impl Remains {
                 let bytes = next.bytes();
                 let mut next = Some(next);
                 let mut give_back = || next.take().into_iter().for_each(|next| next.give_back(gpu));
-                // Nobody can register more: then work is held back until the device is idle, as for who loads code.
-                if is_full(&self.waiting_bytes, &self.waiting) {
-                    executor.while_drained(0, &mut give_back);
+                if self.waiting.is_full() {
+                    executor.try_drained(&mut give_back);
                 } else {
                     executor.while_idle(&mut give_back);
                 }
@@ -185,8 +212,14 @@ impl Remains {
                     waiting.push_front(next);
                     break;
                 }
-                self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
-                self.waiting.fetch_sub(1, Ordering::Relaxed);
+                self.waiting.bytes.fetch_sub(bytes, Ordering::Relaxed);
+                self.waiting.pieces.fetch_sub(1, Ordering::Relaxed);
+            }
+            if !self.waiting.is_full() || !self.waiting.is_wanted() {
+                held_up = None;
+            } else if held_up.get_or_insert_with(Instant::now).elapsed() > executor.patience.loading {
+                warden::end_longest(&executor, 0, "register host memory");
+                held_up = None;
             }
         }
         // The executor ends, and everything with it.
@@ -198,12 +231,12 @@ impl Remains {
 #[must_use]
 pub(crate) struct Counted {
     bytes: usize,
-    waiting_bytes: Arc<AtomicUsize>,
+    waiting: Arc<Waiting>,
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.waiting_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.waiting.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -284,16 +317,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_finds_no_room_waits_until_there_is_some_or_for_so_long() {
-        let (reaper, _remains) = Reaper::new();
+    fn whoever_finds_no_room_wants_some_for_a_while() {
+        let (reaper, remains) = Reaper::new();
+        assert!(reaper.has_room() && !remains.waiting.is_wanted());
         let counted = reaper.count(WAITING_BYTES_MAX + 1);
-        assert!(!reaper.has_room_within(Duration::from_millis(20)));
-        let waits = {
-            let reaper = reaper.clone();
-            thread::spawn(move || reaper.has_room_within(Duration::from_secs(60)))
-        };
-        thread::sleep(Duration::from_millis(20));
+        assert!(!remains.waiting.is_wanted(), "nobody has asked");
+        assert!(!reaper.has_room() && remains.waiting.is_wanted());
+        assert!(reaper.has_room_for_a_session());
         drop(counted);
-        assert!(waits.join().unwrap());
+        assert!(reaper.has_room());
+    }
+
+    #[test]
+    fn so_many_pieces_wait_as_leave_this_process_mappings() {
+        let (reaper, remains) = Reaper::with(2);
+        for (waiting, room, opens) in [(1, true, true), (2, false, true), (3, false, true), (4, false, false)]
+        {
+            remains.waiting.pieces.store(waiting, Ordering::Relaxed);
+            assert_eq!((reaper.has_room(), reaper.has_room_for_a_session()), (room, opens), "{waiting}");
+        }
+        assert!(waiting_max() * MAPPINGS_PER_WAITING <= 1 << 31);
     }
 }

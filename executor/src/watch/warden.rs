@@ -149,8 +149,8 @@ fn end(session: &Session, why: String, remedy: &str) {
     session.end(Error::new(ErrorCode::LaunchTimeout, why).remedy(remedy));
 }
 
-/// Ends the session that has had work on the device for longest without a gap, but not the one that waits.
-pub(crate) fn end_longest(executor: &Executor, waiting: u32) {
+/// Ends the session that has had work on the device for longest without a gap, but not the one that waits; says for what.
+pub(crate) fn end_longest(executor: &Executor, waiting: u32, to: &str) {
     let since = |session: &Arc<Session>| session.state.lock().busy.since;
     let sessions = executor.sessions();
     let others = sessions.iter().filter(|session| session.id != waiting);
@@ -161,7 +161,7 @@ pub(crate) fn end_longest(executor: &Executor, waiting: u32) {
     let waited = executor.patience.loading;
     let name = session.state.lock().named().to_owned();
     let why = format!(
-        "`{name}` and what came before it ran for {ran:.1} s without a gap, and somebody waited {waited:?} to load code"
+        "`{name}` and what came before it ran for {ran:.1} s without a gap, and somebody waited {waited:?} to {to}"
     );
     end(session, why, "leave gaps between kernels, or serve with a larger --loading-seconds");
 }

@@ -483,8 +483,9 @@ fn check_mask(instruction: &Instruction) -> Result<(), Reason> {
     let waits = table::row_of(instruction).is_some_and(|row| table::waits_for_lanes(row, instruction));
     let Some(Operand::Register(mask)) = instruction.operands.last().filter(|_| waits) else { return Ok(()) };
     match Class::parse(mask) {
-        Some((Class::Word, _)) | None => Ok(()),
+        Some((Class::Word, _)) => Ok(()),
         Some(_) => Err(Reason::Malformed("a mask of lanes has 32 bits".to_owned())),
+        None => Err(Reason::Malformed(format!("`{mask}` as a mask of lanes: move it to a register first"))),
     }
 }
 

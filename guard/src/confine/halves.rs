@@ -4,10 +4,15 @@
 //! turn depends on what all other threads do. What is written here is PTX that a tenant might have written: what has its loop
 //! look at the flag and what confines its accesses comes after, and the verifier knows no atomic operation on 16 bits.
 
-use crate::ast::{Address, AddressBase, Instruction, Operand, Predicate, Span, Statement};
+use std::borrow::Cow;
+
+use crate::ast::{
+    Address, AddressBase, Function, Instruction, Item, Module, Operand, Predicate, Space, Span, Statement,
+    Type, Variable,
+};
 use crate::confine::flatten::{Flat, Flattener};
 use crate::confine::prologue::{instruction, plain, register};
-use crate::names::Class;
+use crate::names::{self, Class};
 use crate::report::Reason;
 use crate::{access, operands, table};
 
@@ -34,18 +39,77 @@ pub(super) fn is_one(instruction: &Instruction) -> bool {
         && instruction.modifiers.last().is_some_and(|ty| matches!(ty.as_str(), "f16" | "bf16" | "b16"))
 }
 
+/// The bytes of the word that is read and swapped.
+const WORD_BYTES: u64 = 4;
+
+/// The module with whole words in its shared variables where it has such operations: the word around the last 16 bits of a
+/// block's shared memory is the block's then. Dynamic shared memory is of whole words at every launch.
+pub(super) fn with_whole_words(module: &Module) -> Cow<'_, Module> {
+    let any = module.items.iter().any(|item| match item {
+        Item::Function(Function { body: Some(body), .. }) => has_one(body),
+        Item::Function(_) | Item::Variable(_) | Item::Section(_) | Item::Directive(_) => false,
+    });
+    if !any {
+        return Cow::Borrowed(module);
+    }
+    let mut rewritten = module.clone();
+    for item in &mut rewritten.items {
+        match item {
+            Item::Variable(variable) => round_up(variable),
+            Item::Function(Function { body: Some(body), .. }) => round_all_up(body),
+            Item::Function(_) | Item::Section(_) | Item::Directive(_) => {}
+        }
+    }
+    Cow::Owned(rewritten)
+}
+
+/// Recursion is bounded by the parser's limit on braces.
+fn has_one(body: &[Statement]) -> bool {
+    body.iter().any(|statement| match statement {
+        Statement::Instruction(instruction) => is_one(instruction),
+        Statement::Block(inner, _) => has_one(inner),
+        Statement::Label(..) | Statement::Variable(_) | Statement::Directive(_) => false,
+    })
+}
+
+/// Recursion is bounded by the parser's limit on braces.
+fn round_all_up(body: &mut [Statement]) {
+    for statement in body {
+        match statement {
+            Statement::Variable(variable) => round_up(variable),
+            Statement::Block(inner, _) => round_all_up(inner),
+            Statement::Instruction(_) | Statement::Label(..) | Statement::Directive(_) => {}
+        }
+    }
+}
+
+fn round_up(variable: &mut Variable) {
+    let Some(bytes) = names::variable_bytes(variable).filter(|_| variable.space == Space::Shared) else {
+        return;
+    };
+    if !bytes.is_multiple_of(WORD_BYTES) {
+        variable.align = u32::try_from(names::variable_align(variable)).ok();
+        (variable.ty, variable.vector) = (Type::B8, 1);
+        variable.dimensions = vec![bytes.next_multiple_of(WORD_BYTES)];
+    }
+}
+
 fn decode(found: &Instruction) -> Result<Update, Reason> {
     let (mut action, mut space, mut order) = (None, None, Vec::new());
-    let mut name = None;
+    let (mut name, mut keeps_subnormals) = (None, false);
     for word in &found.modifiers {
+        let is_of = |words: &[&str]| words.contains(&word.as_str());
+        let none_of = |words: &[&str]| !order.iter().any(|word: &String| words.contains(&word.as_str()));
         match word.as_str() {
             "add" | "cas" if name.is_none() => name = Some(word.as_str()),
-            "global" => space = Some("global"),
-            "shared" | "shared::cta" => space = Some("shared"),
-            "relaxed" | "acquire" | "release" | "acq_rel" | "cta" | "gpu" | "sys" => order.push(word.clone()),
-            "noftz" => {}
-            "f16" if name == Some("add") => action = Some(Action::Add("f16")),
-            "bf16" if name == Some("add") => action = Some(Action::Add("bf16")),
+            "global" if space.is_none() => space = Some("global"),
+            "shared" | "shared::cta" if space.is_none() => space = Some("shared"),
+            _ if (is_of(&ORDERS) && none_of(&ORDERS)) || (is_of(&SCOPES) && none_of(&SCOPES)) => {
+                order.push(word.clone());
+            }
+            "noftz" if name == Some("add") && !keeps_subnormals => keeps_subnormals = true,
+            "f16" if keeps_subnormals => action = Some(Action::Add("f16")),
+            "bf16" if keeps_subnormals => action = Some(Action::Add("bf16")),
             "b16" if name == Some("cas") && found.opcode == "atom" => action = Some(Action::CompareSwap),
             _ => {
                 return Err(Reason::NotImplemented { what: format!("`.{word}` of `{}`", found.opcode) });
@@ -53,7 +117,27 @@ fn decode(found: &Instruction) -> Result<Update, Reason> {
         }
     }
     let unknown = || Reason::NotImplemented { what: format!("this form of `{}`", found.opcode) };
+    if found.opcode == "red" && order.iter().any(|word| matches!(word.as_str(), "acquire" | "acq_rel")) {
+        return Err(unknown());
+    }
     Ok(Update { action: action.ok_or_else(unknown)?, space, order })
+}
+
+const ORDERS: [&str; 4] = ["relaxed", "acquire", "release", "acq_rel"];
+const SCOPES: [&str; 3] = ["cta", "gpu", "sys"];
+
+/// A register of 16 bits, or a number where one may stand.
+fn check_half(operand: &Operand, numbers: bool) -> Result<(), Reason> {
+    let is_half = match operand {
+        Operand::Register(name) => matches!(Class::parse(name), Some((Class::Half, _))),
+        Operand::Integer(_) => numbers,
+        _ => false,
+    };
+    if is_half {
+        Ok(())
+    } else {
+        Err(Reason::Malformed("an atomic operation on 16 bits takes them".to_owned()))
+    }
 }
 
 impl<'a> Flattener<'a> {
@@ -79,6 +163,13 @@ impl<'a> Flattener<'a> {
             (Action::CompareSwap, [at, compared, value]) => (at, value, Some(compared)),
             _ => return Err(Reason::Malformed(format!("`{}` takes other operands", found.opcode))),
         };
+        let numbers = update.action == Action::CompareSwap;
+        for operand in swapped.into_iter().chain([value]) {
+            check_half(operand, numbers)?;
+        }
+        if to != Operand::Sink {
+            check_half(&to, false)?;
+        }
         let (at, shift) = self.word_around(at, update.space, span, into)?;
         let fresh = |flattener: &mut Self, class| register(&flattener.scopes.fresh(class));
         let (old, now) = (fresh(self, Class::Word), fresh(self, Class::Word));

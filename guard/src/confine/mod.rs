@@ -247,6 +247,7 @@ fn confine_all(module: &Module, stray: Stray, gates: &Gates, effort: Effort) -> 
         Cow::Borrowed(module)
     });
     let (called, functions) = textures::rewrite(&unreserved);
+    let called = halves::with_whole_words(&called);
     let (module, faults) = faults::rewrite(&called, stray);
     let module = &*module;
     let mut runtime = runtime(module, &faults);

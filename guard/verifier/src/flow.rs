@@ -147,6 +147,8 @@ impl<'a> Flow<'a> {
     /// A branch on.
     fn comes(&mut self, label: &'a str) {
         let set = match self.coming.remove(label) {
+            // Wherever the pass comes, that is written.
+            Some(known) if self.is_first(&known) => known,
             Some(mut known) => {
                 Rc::make_mut(&mut known).keep(&self.here);
                 known
@@ -163,6 +165,7 @@ impl<'a> Flow<'a> {
         }
         let first = Rc::clone(self.first.get_or_insert_with(|| Rc::clone(&self.here)));
         let here = match (self.coming.remove(label), self.cut) {
+            (Some(coming), false) if self.is_first(&coming) => coming,
             (Some(mut coming), false) => {
                 Rc::make_mut(&mut coming).keep(&self.here);
                 coming
@@ -174,6 +177,11 @@ impl<'a> Flow<'a> {
         self.cut = false;
         self.here = self.remembered(here);
         self.granted.insert(label, Rc::clone(&self.here));
+    }
+
+    /// Whether a set is what was written before the first label and the first branch, itself.
+    fn is_first(&self, set: &Rc<Set>) -> bool {
+        self.first.as_ref().is_some_and(|first| Rc::ptr_eq(first, set))
     }
 
     /// Whether what is written here may be gone through once more, and so many words of another set.
@@ -279,6 +287,23 @@ mod tests {
         flow.write("r0");
         assert!(flow.is_written("r0"));
         assert_eq!(flow.branch(&labels[0]).count(), names.len() - 1);
+    }
+
+    /// What is kept stays within the words that may be kept, also where two branches go to each label.
+    #[test]
+    fn branches_to_one_label_share_what_is_kept_where_there_is_no_room() {
+        let names: Vec<String> = (0..64_000).map(|index| format!("r{index}")).collect();
+        let labels: Vec<String> = (0..20).map(|index| format!("l{index}")).collect();
+        let mut flow = Flow::of(0);
+        names.iter().for_each(|name| flow.write(name));
+        for label in &labels {
+            assert_eq!(flow.branch(label).next(), None);
+            assert_eq!(flow.branch(label).next(), None);
+        }
+        assert!(!flow.is_over());
+        let sets = flow.coming.values().filter(|set| !flow.is_first(set));
+        let words: usize = sets.map(|set| set.0.len()).sum();
+        assert!(words <= STATEMENTS_FREE * KEPT_WORDS, "{words}");
     }
 
     /// The words of all labels and branches, whatever is written before the first.

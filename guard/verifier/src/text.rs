@@ -4,7 +4,7 @@ use crate::ast::{Function, FunctionKind, Item, Linkage, Module, Space, Variable}
 use crate::body;
 use crate::claimant::{Claimant, Somebody};
 use crate::claims::Claims;
-use crate::extents::{Extent, Extents, extent};
+use crate::extents::{Extent, Extents, ModuleExtents, extent};
 use crate::footprint;
 use crate::gate_bodies;
 use crate::gates::{Gates, PARAMETERS_OF_MODULE};
@@ -44,7 +44,7 @@ pub fn verify_by(text: &str, gates: &Gates, claims: &mut dyn Claimant<'_>) -> Re
     if let Err(reason) = header(&module) {
         report.add(FIRST, reason);
     }
-    let mut extents = HashMap::default();
+    let mut extents = ModuleExtents::default();
     let mut entries = Vec::new();
     let mut names = HashSet::default();
     let mut constant_bytes = 0_u64;
@@ -118,7 +118,7 @@ fn module_variable(variable: &Variable) -> Result<Extent, Reason> {
 
 fn entry(
     function: &Function,
-    known: (&HashMap<&str, Extent>, &Gates, &mut dyn Claimant<'_>),
+    known: (&ModuleExtents<'_>, &Gates, &mut dyn Claimant<'_>),
     report: &mut Report,
 ) -> Option<VerifiedEntry> {
     let terms = version(function, known, false, report)?;
@@ -145,7 +145,7 @@ fn entry(
 fn fast(
     function: &Function,
     before: &Function,
-    known: (&HashMap<&str, Extent>, &Gates, &mut dyn Claimant<'_>),
+    known: (&ModuleExtents<'_>, &Gates, &mut dyn Claimant<'_>),
     entry: Option<&mut VerifiedEntry>,
     report: &mut Report,
 ) {
@@ -194,7 +194,7 @@ fn fast(
 
 fn version<'a>(
     function: &'a Function,
-    (module, gates, claims): (&'a HashMap<&'a str, Extent>, &'a Gates, &mut dyn Claimant<'_>),
+    (module, gates, claims): (&'a ModuleExtents<'a>, &'a Gates, &mut dyn Claimant<'_>),
     is_fast: bool,
     report: &mut Report,
 ) -> Option<body::Terms<'a>> {

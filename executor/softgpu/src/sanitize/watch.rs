@@ -194,7 +194,10 @@ impl Watcher {
         for lane in lanes(mask) {
             let Some((first, known)) = memory.unwritten(addresses[lane], bytes) else { continue };
             fresh |= 1 << lane;
-            if touch != Touch::Write {
+            let half = |at| memory.unwritten(at, HALF_BYTES).is_none();
+            let of_half = may_be_of_half(access)
+                && (half(addresses[lane]) || half(addresses[lane].wrapping_add(HALF_BYTES)));
+            if touch != Touch::Write && !of_half {
                 let allocation = Some((known.address, known.bytes));
                 let (mistake, thread) = (Mistake::GlobalUnwritten, (warp, lane));
                 let (other, block) = (None, self.block);
@@ -275,7 +278,9 @@ impl Watcher {
             let (at, end) = (at as usize, (at.saturating_add(bytes)) as usize);
             if let Some(written) = &mut self.written {
                 let reads = touch != Touch::Write;
-                let unwritten = if reads { bits::first(written, at, end, false) } else { None };
+                let half = |at: usize| bits::first(written, at, at + HALF_BYTES as usize, false).is_none();
+                let of_half = may_be_of_half(access) && (half(at) || half(at + HALF_BYTES as usize));
+                let unwritten = if reads && !of_half { bits::first(written, at, end, false) } else { None };
                 if touch != Touch::Read {
                     bits::set(written, at, end, true);
                 }
@@ -465,4 +470,12 @@ fn purpose(program: &Program, pc: u32) -> Purpose {
         }
         Some(Ask::Left | Ask::Mask(_)) | None => Purpose::Meeting,
     }
+}
+
+const HALF_BYTES: u64 = 2;
+
+/// Whether an access may be of an atomic operation on 16 bits, which reads and swaps the word around them: somebody else's 16
+/// bits in it may not be written yet.
+fn may_be_of_half(access: &Access<'_>) -> bool {
+    access.strong && access.bytes == 2 * HALF_BYTES
 }

@@ -363,7 +363,10 @@ pub fn is_video(row: &Row) -> bool {
 /// for one another, which can be others for each.
 pub fn parts(row: &Row, instruction: &Instruction) -> bool {
     let warp = || instruction.modifiers.first().is_some_and(|modifier| modifier == "warp");
-    matches!(row.treatment, Treatment::Branch | Treatment::Gate)
+    // ptxas branches around it.
+    let sleeps = row.name == "nanosleep" && instruction.predicate.is_some();
+    sleeps
+        || matches!(row.treatment, Treatment::Branch | Treatment::Gate)
         || matches!(row.name, "ret" | "exit" | "shfl" | "vote" | "match" | "redux" | "elect")
         || (row.treatment == Treatment::Barrier && warp())
 }

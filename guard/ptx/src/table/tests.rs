@@ -1,6 +1,8 @@
 //! What the table says of PTX's opcodes.
 
 use super::*;
+use crate::ast::{Function, Item, Statement};
+use crate::parse;
 
 fn of(text: &str) -> (String, Vec<String>) {
     let mut words = text.split('.').map(str::to_owned);
@@ -212,4 +214,21 @@ fn what_stands_for_more_while_a_body_is_confined_is_no_ptx() {
     ] {
         assert!(crate::parse(&format!("{top}{line};\n}}\n")).is_err(), "{line}");
     }
+}
+
+#[test]
+fn lanes_go_on_apart_behind_a_sleep_that_has_a_predicate() {
+    let parted = |text: &str| {
+        let module = parse(&format!(
+            ".version 8.0\n.target sm_75\n.address_size 64\n.entry k()\n{{\n.reg .pred %p<2>;\n{text}\n}}"
+        ))
+        .unwrap();
+        let Some(Item::Function(Function { body: Some(body), .. })) = module.items.first() else {
+            panic!("{text}")
+        };
+        let Some(Statement::Instruction(found)) = body.last() else { panic!("{text}") };
+        parts(row_of(found).unwrap(), found)
+    };
+    assert!(parted("@%p1 nanosleep.u32 5;") && parted("@%p1 bra $l;") && parted("exit;"));
+    assert!(!parted("nanosleep.u32 5;") && !parted("@%p1 trap;"));
 }

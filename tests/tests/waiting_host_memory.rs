@@ -1,0 +1,100 @@
+//! Host memory that was given up waits for an idle device. While a kernel runs on, what waits is bounded, and whoever finds no
+//! room holds nobody up.
+
+#![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
+
+use std::{fs, thread, time::Duration};
+
+use bulkhead_client::{Access, ErrorCode, Moment, Received, Uses};
+use bulkhead_tests::{
+    kernel::Kernel,
+    patience::until,
+    tenant::{PAGE_BYTES, Running, Tenant},
+};
+
+/// Three times that is more than may wait.
+const MUCH: usize = (3 << 30) + 4096;
+
+/// A kernel that runs on.
+fn runs_on(kernel: &Kernel) -> (Tenant, Running) {
+    let tenant = Tenant::new(kernel, "runs on");
+    let arena = tenant.arena(PAGE_BYTES, 1);
+    let running = tenant.runs(arena.address());
+    (tenant, running)
+}
+
+/// Gives up so much host memory that nobody may register more while a kernel runs.
+fn fill(kernel: &Kernel) {
+    let filler = kernel.open("fills");
+    for _ in 0..3 {
+        drop(filler.allocate_host(MUCH).unwrap());
+    }
+}
+
+#[test]
+fn who_finds_no_room_for_host_memory_holds_nobody_up() {
+    let kernel = Kernel::start();
+    let (giver, taker) = (Tenant::new(&kernel, "gives"), Tenant::new(&kernel, "takes"));
+    let arena = giver.arena(PAGE_BYTES, 7);
+    let share = arena.share(0, PAGE_BYTES, Access::Read).unwrap();
+    let token = share.token(Uses::One).unwrap();
+    let Received::Share(given) = taker.session.restore(token).unwrap() else { panic!("no share") };
+    let taken = taker.session.accept(&given).unwrap();
+    let (_tenant, running) = runs_on(&kernel);
+    fill(&kernel);
+    thread::scope(|scope| {
+        let wanting: Vec<_> =
+            (0..2).map(|_| scope.spawn(|| taker.session.allocate_host(4096).unwrap())).collect();
+        thread::sleep(Duration::from_millis(200));
+        // Its control thread takes the memory back in time, though two requests wait there.
+        let revoked = share.revoke().unwrap().wait(Moment::Quiescent, Duration::from_secs(8)).unwrap();
+        assert!(revoked.reached && !revoked.quarantined, "{revoked:?}");
+        taker.session.status().unwrap();
+        assert!(wanting.iter().all(|wanting| !wanting.is_finished()), "they found room");
+        running.end();
+        for wanting in wanting {
+            wanting.join().unwrap();
+        }
+    });
+    drop(taken);
+}
+
+#[test]
+fn pieces_that_wait_leave_the_executor_mappings() {
+    let mappings: usize = fs::read_to_string("/proc/sys/vm/max_map_count").unwrap().trim().parse().unwrap();
+    let kernel = Kernel::start();
+    let (_tenant, running) = runs_on(&kernel);
+    let gives_up = kernel.open("gives up");
+    let mut given_up = 0;
+    let refused = loop {
+        match gives_up.allocate_host(4096) {
+            Ok(memory) => drop(memory),
+            Err(error) => break error,
+        }
+        given_up += 1;
+        assert!(given_up <= mappings / 8 + 64, "{given_up} pieces wait");
+    };
+    assert_eq!(refused.code, ErrorCode::OutOfMemory, "{refused}");
+    assert!(refused.message.contains("waits for the device"), "{refused}");
+    assert!(given_up > 1000, "{given_up}");
+    // Others still get a session.
+    kernel.open("newcomer").status().unwrap();
+    running.end();
+    until("there is room", || gives_up.allocate_host(4096).is_ok());
+}
+
+#[test]
+fn nobody_is_ended_for_room_that_nobody_wants() {
+    let kernel = Kernel::with(&["--loading-seconds", "2"]);
+    let (tenant, running) = runs_on(&kernel);
+    fill(&kernel);
+    thread::sleep(Duration::from_secs(5));
+    tenant.session.status().unwrap();
+    assert!(!running.is_over());
+    // Now somebody does.
+    let wants = kernel.open("wants");
+    drop(wants.allocate_host(4096).unwrap());
+    let ended = tenant.session.status().unwrap_err();
+    assert_eq!(ended.code, ErrorCode::LaunchTimeout, "{ended}");
+    assert!(kernel.log().contains("waited 2s to register host memory"));
+}
