@@ -397,7 +397,8 @@ fn every_promise_has_an_identifier_of_its_own() {
             // Heads of tables begin with `| |` and `|---`.
             let Some(row) = content.strip_prefix("| ").filter(|row| !row.starts_with('|')) else { continue };
             let identifier = row.split(' ').next().unwrap_or_default();
-            if !identifier.split_once('-').is_some_and(|(_, number)| number.parse::<u32>().is_ok()) {
+            let number = identifier.split_once('-').and_then(|(_, number)| number.parse::<u32>().ok());
+            if number.is_none() {
                 findings.push(format!("{}:{line}: {identifier:?} is no identifier", path.display()));
             }
             if !known.insert(identifier.to_owned()) {
