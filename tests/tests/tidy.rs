@@ -355,32 +355,58 @@ fn links_in_documents_lead_somewhere() {
     nothing(findings);
 }
 
+/// The files of promises, an area each.
+fn specification() -> Vec<PathBuf> {
+    files("md").into_iter().filter(|path| path.starts_with("docs/specification")).collect()
+}
+
 /// `path.rs::name`, or `::name` in the file named before.
 #[test]
 fn every_test_that_the_specification_names_exists() {
-    let path = "docs/SPECIFICATION.md";
     let mut findings = Vec::new();
     let mut named = 0;
-    for (line, content) in (1..).zip(text(path).lines()) {
-        let mut file = String::new();
-        for code in content.split('`').skip(1).step_by(2) {
-            let Some((place, name)) = code.split_once("::") else { continue };
-            if place.ends_with(".rs") {
-                file = match place.strip_prefix("K/") {
-                    Some(rest) => format!("kernel/tests/kernel/{rest}"),
-                    None => place.to_owned(),
-                };
-            } else if !place.is_empty() {
-                continue;
-            }
-            named += 1;
-            let source = fs::read_to_string(repository().join(&file)).unwrap_or_default();
-            if !source.contains(&format!("fn {name}(")) {
-                findings.push(format!("{path}:{line}: there is no test {name} in {file:?}"));
+    for path in specification() {
+        for (line, content) in (1..).zip(text(&path).lines()) {
+            let mut file = String::new();
+            for code in content.split('`').skip(1).step_by(2) {
+                let Some((place, name)) = code.split_once("::") else { continue };
+                if place.ends_with(".rs") {
+                    place.clone_into(&mut file);
+                } else if !place.is_empty() {
+                    continue;
+                }
+                named += 1;
+                let source = fs::read_to_string(repository().join(&file)).unwrap_or_default();
+                if !source.contains(&format!("fn {name}(")) {
+                    findings.push(format!("{}:{line}: there is no test {name} in {file:?}", path.display()));
+                }
             }
         }
     }
-    assert!(named > 50, "{named} tests are named");
+    assert!(named > 1000, "{named} tests are named");
+    nothing(findings);
+}
+
+/// `| GUARD-12 | promise | number | test |`: every promise has an identifier, and each is used once.
+#[test]
+fn every_promise_has_an_identifier_of_its_own() {
+    let mut findings = Vec::new();
+    let mut known = BTreeSet::new();
+    for path in specification() {
+        for (line, content) in (1..).zip(text(&path).lines()) {
+            // Heads of tables begin with `| |` and `|---`.
+            let Some(row) = content.strip_prefix("| ").filter(|row| !row.starts_with('|')) else { continue };
+            let identifier = row.split(' ').next().unwrap_or_default();
+            let number = identifier.split_once('-').and_then(|(_, number)| number.parse::<u32>().ok());
+            if number.is_none() {
+                findings.push(format!("{}:{line}: {identifier:?} is no identifier", path.display()));
+            }
+            if !known.insert(identifier.to_owned()) {
+                findings.push(format!("{}:{line}: {identifier} is used twice", path.display()));
+            }
+        }
+    }
+    assert!(known.len() > 500, "{} promises", known.len());
     nothing(findings);
 }
 
