@@ -6,7 +6,7 @@
 #  - Every method that can fail for the client's reasons answers a union of its result and an `Error`.
 #    Cap'n Proto exceptions are left for overload, disconnection and bugs.
 #  - File descriptors do not travel here. A method that hands one over, or takes one, names a `Token`: 16 random
-#    bytes, good once, to be presented on the descriptor socket (see docs/ARCHITECTURE.md).
+#    bytes, good once, to be presented on the descriptor socket (see docs/book/src/capability.md).
 
 struct Error {
   code @0 :ErrorCode;
@@ -205,7 +205,7 @@ struct ModuleStatus {
 
 struct Column {
   # What is used of one thing that can be used up.
-  name @0 :Text;              # `device_bytes`, `streams`, ...: docs/ARCHITECTURE.md lists them.
+  name @0 :Text;              # `device_bytes`, `streams`, ...: docs/book/src/allocation.md lists them.
   used @1 :UInt64;            # With the sessions that were opened from programs.
   limit @2 :UInt64;           # The lowest that applies; 2^64 - 1 for none.
 }

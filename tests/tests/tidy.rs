@@ -406,8 +406,36 @@ fn every_promise_has_an_identifier_of_its_own() {
             }
         }
     }
-    assert!(known.len() > 500, "{} promises", known.len());
+    let index = text("docs/SPECIFICATION.md");
+    if !index.contains(&format!("{} promises in {} areas", known.len(), specification().len())) {
+        findings.push(format!("docs/SPECIFICATION.md: there are {} promises", known.len()));
+    }
+    let mut last = BTreeMap::new();
+    for (area, number) in known.iter().filter_map(|identifier| identifier.split_once('-')) {
+        let last: &mut u32 = last.entry(area).or_default();
+        *last = (*last).max(number.parse().unwrap_or_default());
+    }
+    for (area, last) in last {
+        let said = format!("{area}-1 to {area}-{last} ");
+        if !index.contains(&said) {
+            findings.push(format!("docs/SPECIFICATION.md: there are {said}"));
+        }
+    }
     nothing(findings);
+}
+
+/// The chapters that the book's summary lists are those that are there.
+#[test]
+fn the_book_has_the_chapters_of_its_summary() {
+    let summary = text("docs/book/src/SUMMARY.md");
+    let listed: BTreeSet<_> = links(&summary).into_iter().map(|(_, link)| link).collect();
+    let chapters = files("md").into_iter().filter_map(|path| {
+        let name = path.strip_prefix("docs/book/src").ok()?.to_string_lossy().into_owned();
+        (name != "SUMMARY.md").then_some(name)
+    });
+    let there: BTreeSet<_> = chapters.collect();
+    assert_eq!(listed, there);
+    assert!(there.len() > 10, "{there:?}");
 }
 
 #[test]
