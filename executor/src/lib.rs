@@ -6,6 +6,16 @@
 //! The main thread reads the kernel's requests and hands them on; one thread fills slots ahead, and the *reaper*
 //! gives back what can only be given back in calls that wait for every running kernel.
 //!
+//! # Rooms
+//! | Module | What is there |
+//! |---|---|
+//! | `control` | requests of the kernel: read, decoded, carried out by a thread of each session |
+//! | `images` | compile processes, loading, the cache of machine code |
+//! | `launch` | from a record in a ring to work on the device |
+//! | `memory` | slots, physical memory, what is mapped where, swapping |
+//! | `session` | what a session is, and what its handles name |
+//! | `watch` | who ends work, who waits for it, who gives back what it leaves |
+//!
 //! # Invariants
 //! 1. A record reaches the device only through a binding of its own session, looked up when it is submitted.
 //! 2. No page of a session's slot changes while that session has work submitted ([`bulkhead_mm::Pause`]), and no

@@ -6,7 +6,7 @@ use bulkhead_mm::Amounts;
 use bulkhead_schema::limits;
 
 use crate::{
-    executor::{Cells, DeviceInfo},
+    executor_proxy::{Cells, DeviceInfo},
     modules::ProtectedModule,
     principals::{Counted, Quota, Tenant},
 };

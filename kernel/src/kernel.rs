@@ -10,17 +10,17 @@ use bulkhead_schema::{
 
 use crate::{
     Limits,
-    compiler::Compiler,
-    descriptors::Tokens,
-    executor::{Device, DeviceInfo, length},
+    compile::process::Compiler,
+    executor_proxy::{Device, DeviceInfo, length},
     modules::{Known, ProtectedModule},
     principals::Principals,
     session::{Session, columns, write_columns},
+    transport::descriptors::Tokens,
 };
 
 /// Says which modules there are, who has them, and whose kernels may call them.
 fn write_modules(device: &Device, mut list: capnp::struct_list::Builder<'_, module_status::Owned>) {
-    let sessions = device.books.sessions();
+    let sessions = device.registry.sessions();
     for (at, module) in (0..list.len()).zip(&*device.modules.borrow()) {
         let mut status = list.reborrow().get(at);
         status.set_name(&module.protected.name);
@@ -74,7 +74,7 @@ impl Kernel {
         let taken: HashSet<u32> = self
             .devices
             .iter()
-            .flat_map(|device| device.books.sessions())
+            .flat_map(|device| device.registry.sessions())
             .map(|session| session.id)
             .collect();
         let mut number = self.next_session.get().max(1);
@@ -87,7 +87,8 @@ impl Kernel {
 
     /// Every session that was opened, in order, until it is gone.
     fn sessions(&self) -> Vec<Rc<Session>> {
-        let mut sessions: Vec<_> = self.devices.iter().flat_map(|device| device.books.sessions()).collect();
+        let mut sessions: Vec<_> =
+            self.devices.iter().flat_map(|device| device.registry.sessions()).collect();
         // One that its own executor does not open is told of before.
         let is_there = |session: &Rc<Session>| session.is_known() || session.device.is_isolated();
         sessions.retain(|session| is_there(session) && !session.is_gone());
@@ -221,7 +222,7 @@ impl Kernel {
     /// same, though nobody has it.
     pub(crate) async fn end_sessions(&self, why: &Error) -> Option<String> {
         // Those too that are being opened, and those that no client knows any more.
-        let sessions: Vec<_> = self.devices.iter().flat_map(|device| device.books.sessions()).collect();
+        let sessions: Vec<_> = self.devices.iter().flat_map(|device| device.registry.sessions()).collect();
         for session in &sessions {
             session.end(why);
         }
@@ -234,7 +235,7 @@ impl Kernel {
         self.devices.iter().filter(|_| !stuck).find_map(|device| {
             let used = device.ledger.borrow().used();
             let charged = (used != Amounts::NONE).then(|| format!("charges: {used:?}"));
-            device.books.leftovers().or(charged)
+            device.registry.leftovers().or(charged)
         })
     }
 }

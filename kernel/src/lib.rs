@@ -8,6 +8,16 @@
 //! A *connection* is one client process. A session is *over* from the moment something ended it and *gone* once
 //! everything it had was given back. An *incarnation* is one executor process.
 //!
+//! # Rooms
+//! | Module | What is there |
+//! |---|---|
+//! | `rpc` | what clients and the operator call, one file for each interface; the limits around it (`firewall`) |
+//! | `session` | one client's world: its memory, its code, the way out to host memory and back, the way to a standby |
+//! | `registry` | the tree of capabilities, the objects that they name, revocations under way |
+//! | `executor_proxy` | executors as the kernel knows them: started, asked, watched, replaced |
+//! | `compile` | compile processes, and the texts that are kept |
+//! | `transport` | sockets, packets, descriptors |
+//!
 //! # Threads and locks
 //! One thread: everything runs on one `LocalSet`, so state is in cells and no borrow of one lives across an
 //! `.await`. Three asynchronous mutexes put requests in a queue: a session's `loading`, a memory's `cutting`, and a
@@ -34,48 +44,26 @@
 //! The executor's word is taken for what its device did, not for its messages' form. Compile processes and clients
 //! are not trusted at all.
 
-mod awake;
-mod books;
-mod buffer;
-mod compiler;
+mod compile;
 mod config;
-mod connection;
-mod descriptors;
-mod door;
 mod error;
-mod executor;
-mod fence;
-mod firewall;
-mod held;
-mod image;
-mod kept;
+mod executor_proxy;
 mod kernel;
-mod loan;
-mod module;
 mod modules;
-mod operator;
-mod packets;
-mod peer;
-mod places;
 mod principals;
-mod program;
-mod refusal;
-mod relay;
-mod revocation;
+mod registry;
+mod rpc;
 mod server;
 mod session;
-mod swapping;
-#[expect(unsafe_code, reason = "socket options that no safe library offers")]
-mod sys;
 mod table;
 mod task;
-mod watched;
+mod transport;
 
 pub use config::{Config, ExecutorSource, Limits, Relay};
-pub use door::{SocketOptions, socket_options};
 pub use error::Error;
-pub use executor::Cells;
+pub use executor_proxy::Cells;
 pub use modules::ProtectedModule;
 pub use principals::{Counted, Quota, Tenant, Whose};
 pub use server::{DESCRIPTOR_SOCKET, KERNEL_SOCKET, OPERATOR_SOCKET, run, serve};
-pub use sys::close_inherited;
+pub use transport::door::{SocketOptions, socket_options};
+pub use transport::sys::close_inherited;

@@ -19,9 +19,9 @@ use bulkhead_schema::{Error, ErrorCode, limits};
 use tokio::sync::{Mutex, Notify};
 
 use crate::{
-    books::{Loaded, SturdyToken},
-    executor::Incarnation,
-    refusal::internal,
+    executor_proxy::Incarnation,
+    registry::{Loaded, SturdyToken},
+    rpc::refusal::internal,
     session::Charge,
 };
 
@@ -134,9 +134,9 @@ pub(crate) struct Owned {
     pub(crate) number: u32,
     /// Whether the executor has its window.
     pub(crate) state: Cell<Loaded>,
-    /// Held while its window is made, read or written: it is not removed meanwhile. Nobody waits for a standby with it.
+    /// Reference while its window is made, read or written: it is not removed meanwhile. Nobody waits for a standby with it.
     pub(crate) busy: Mutex<()>,
-    /// Held while a standby is told of it: it is not removed meanwhile, and told once. Taken before the other.
+    /// Reference while a standby is told of it: it is not removed meanwhile, and told once. Taken before the other.
     pub(crate) telling: Mutex<()>,
     /// The host memory that its window ends with.
     pub(crate) host: Option<OwnedFd>,

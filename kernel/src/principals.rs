@@ -21,7 +21,7 @@ use std::{
 use bulkhead_schema::{Error, ErrorCode, limits};
 use tokio::time::Instant;
 
-use crate::door::Peer;
+use crate::transport::door::Peer;
 
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

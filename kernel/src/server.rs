@@ -20,15 +20,16 @@ use tokio::task::{JoinSet, LocalSet};
 
 use crate::{
     Config, Error,
-    compiler::Compiler,
-    connection,
-    descriptors::{self, Tokens},
-    door::Door,
-    executor::Device,
+    compile::process::Compiler,
+    executor_proxy::Device,
     kernel::Kernel,
     modules::Known,
-    operator,
     principals::{Counted, Lines, Principals},
+    rpc::{connection, operator},
+    transport::{
+        descriptors::{self, Tokens},
+        door::Door,
+    },
 };
 
 /// Name of the clients' socket in the runtime directory.
@@ -37,7 +38,7 @@ pub const KERNEL_SOCKET: &str = "kernel.sock";
 pub const DESCRIPTOR_SOCKET: &str = "descriptors.sock";
 /// Name of the operator's socket in the runtime directory.
 pub const OPERATOR_SOCKET: &str = "operator.sock";
-/// Held locked by the kernel that serves in the directory.
+/// Reference locked by the kernel that serves in the directory.
 const LOCK: &str = "kernel.lock";
 
 /// The directory a kernel serves in, until this is dropped.
@@ -151,7 +152,7 @@ pub async fn serve(mut config: Config, shutdown: impl Future<Output = ()>) -> Re
     // Where one of these stops, the kernel cannot keep its promises: it ends, and says so.
     let mut supervisor = tokio::task::spawn_local(Rc::clone(&device).supervise());
     let mut giving_back = tokio::task::spawn_local(async move {
-        futures::future::join(device.books.give_back_the_rest(), device.books.tell_who_waits()).await;
+        futures::future::join(device.registry.give_back_the_rest(), device.registry.tell_who_waits()).await;
     });
     let mut descriptors = tokio::task::spawn_local(descriptors::serve(
         fetching,

@@ -3,7 +3,7 @@
 use bulkhead_mm::{Amounts, Resource};
 use bulkhead_schema::limits;
 
-use crate::{Limits, executor::DeviceInfo};
+use crate::{Limits, executor_proxy::DeviceInfo};
 
 /// What a session may use unless its operator, its parent or its terms say less. As much as there is of device memory
 /// and of swap, which have limits for all together.

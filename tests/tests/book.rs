@@ -1,7 +1,5 @@
 //! The book builds, and its links lead somewhere once it is built.
 
-#![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
-
 use std::{collections::BTreeSet, fs, path::Path};
 
 use bulkhead_tests::place::repository;

@@ -100,7 +100,7 @@ const DOORS: &[(&str, &str)] = &[
     ("libos-cuda/src/lib.rs", "C symbols"),
     ("libos-nvml/src/lib.rs", "C symbols of NVML"),
     ("kernel/tests/kernel/loss.rs", "a descriptor number from /proc"),
-    ("kernel/src/lib.rs", "socket options that no safe library offers"),
+    ("kernel/src/transport/mod.rs", "socket options that no safe library offers"),
     ("kernel/tests/kernel/images.rs", "a lease on a file"),
     ("modules/cufft/src/lib.rs", "calls of the CUDA driver"),
     ("modules/cufft/src/engine.rs", "calls of NVIDIA's cuFFT"),

@@ -13,11 +13,11 @@ use std::{
 use bulkhead_mm::{Account, Amounts, LedgerError, Resource};
 use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp::column, limits};
 
-use super::{Parent, Session};
+use crate::session::{Parent, Session};
 use crate::{
-    descriptors::{OnTheWay, Parcel},
-    executor::{self, Answer, Device, length},
-    refusal,
+    executor_proxy::{self, Answer, Device, length},
+    rpc::refusal,
+    transport::descriptors::{OnTheWay, Parcel},
 };
 
 /// Streams that a session has from its start.
@@ -62,7 +62,7 @@ impl Drop for NewAccount {
     fn drop(&mut self) {
         if !self.kept {
             let closed = self.device.ledger.borrow_mut().close(self.account);
-            self.device.books.expect(closed.map_err(refusal::ledger), "close a new account");
+            self.device.registry.expect(closed.map_err(refusal::ledger), "close a new account");
         }
     }
 }
@@ -112,7 +112,9 @@ impl Charge {
         match released {
             // An account that was closed has given back whatever was charged to it.
             Ok(()) | Err(LedgerError::NoAccount) => {}
-            Err(error) => self.device.books.expect::<()>(Err(refusal::ledger(error)), "give back a charge"),
+            Err(error) => {
+                self.device.registry.expect::<()>(Err(refusal::ledger(error)), "give back a charge")
+            }
         }
     }
 }
@@ -201,7 +203,7 @@ impl Session {
         let uncharged = beside - self.beside.borrow().as_ref().map_or(0, Charge::amount).min(beside);
         let (used, most) = (self.used().get(Resource::DeviceBytes), self.most().get(Resource::DeviceBytes));
         if let Err(error) = done
-            && uncharged > executor::TOLERATED_BYTES
+            && uncharged > executor_proxy::TOLERATED_BYTES
             // Where others have all of the device, that is none of this session's doing.
             && used.saturating_add(uncharged) > most
         {
@@ -237,7 +239,7 @@ impl Session {
         if let Err(error) = refunded
             && !self.is_gone()
         {
-            self.books().expect::<()>(Err(refusal::ledger(error)), "refund");
+            self.registry().expect::<()>(Err(refusal::ledger(error)), "refund");
         }
     }
 
@@ -327,7 +329,7 @@ impl Session {
         let left = left.fold(Amounts::NONE, |left, resource| left.with(resource, used.get(resource)));
         if left != Amounts::NONE {
             let error = refusal::internal(format!("{left:?} are charged to a session that has nothing"));
-            self.books().expect::<()>(Err(error), "close an account");
+            self.registry().expect::<()>(Err(error), "close an account");
         }
         match self.device.ledger.borrow_mut().close(self.account) {
             Ok(refunded) => {
@@ -335,7 +337,7 @@ impl Session {
                     tracing::info!(target: "bulkhead::audit", session = self.id, ?refunded, unsaid, "session gone");
                 }
             }
-            Err(error) => self.books().expect::<()>(Err(refusal::ledger(error)), "close an account"),
+            Err(error) => self.registry().expect::<()>(Err(refusal::ledger(error)), "close an account"),
         }
     }
 

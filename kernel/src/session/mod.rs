@@ -5,24 +5,14 @@
 //! was derived from it, everywhere. Its *keeper*, a task of its own, has the executor close it; then it is *closed*. It is
 //! *gone* once nobody else has its memory mapped any more, and everything was given back.
 
-mod accept;
-mod account;
-mod asks;
-mod copying;
-mod cuts;
-mod entries;
-mod images;
-mod memory;
-mod modules;
-mod moving;
-mod native;
-mod reaper;
-mod reserved;
-mod room;
-mod server;
-mod swapped;
-mod terms;
-mod windows;
+pub(crate) mod account;
+pub(crate) mod code;
+pub(crate) mod failover;
+pub(crate) mod memory;
+pub(crate) mod reclaim;
+pub(crate) mod requests;
+pub(crate) mod swap;
+pub(crate) mod terms;
 
 use std::{
     cell::{Cell, RefCell},
@@ -39,29 +29,31 @@ use tokio::sync::{Mutex, Notify, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use account::{Charge, Spending, columns, write_columns};
-pub(crate) use asks::Bound;
-pub(crate) use copying::CopyServer;
-pub(crate) use memory::Home;
-pub(crate) use server::SessionServer;
-pub(crate) use terms::{Domain, Terms};
+pub(crate) use crate::rpc::copy_session::CopyServer;
+pub(crate) use crate::rpc::session::SessionServer;
+pub(crate) use crate::session::account::{Charge, Spending, columns, write_columns};
+pub(crate) use crate::session::memory::Home;
+pub(crate) use crate::session::requests::Bound;
+pub(crate) use crate::session::terms::{Domain, Terms};
 
+use crate::session::account::NewAccount;
+use crate::session::memory::accept::Mapping;
+use crate::session::memory::cuts::Cuts;
+use crate::session::reclaim::Passing;
 use crate::{
     Limits,
-    books::{Batch, Books, Loaded, SturdyToken, Tally, Thing, What},
-    descriptors::{Descriptors, Token},
-    executor::{self, Answer, Device, EntryInfo, Incarnation, SlotLease, no_descriptors},
-    held::{Facet, Held, Share},
+    executor_proxy::{self, Answer, Device, EntryInfo, Incarnation, SlotLease, no_descriptors},
     principals::{Counted, Party, Taken},
-    refusal::{self, internal},
+    registry::{Batch, Loaded, Object, Registry, SturdyToken, Tally, What},
+    rpc::{
+        reference::{Facet, Reference, Share},
+        refusal::{self, internal},
+    },
+    transport::descriptors::{Descriptors, Token},
 };
-use accept::Mapping;
-use account::NewAccount;
-use cuts::Cuts;
-use reaper::Passing;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Phase {
+pub(crate) enum Phase {
     Open,
     Over,
     /// The executor has let go of it.
@@ -94,7 +86,7 @@ pub(crate) struct Session {
     standby: RefCell<Option<Rc<Incarnation>>>,
     slot: Slot,
     lease: RefCell<Option<SlotLease>>,
-    told: watch::Sender<moving::Told>,
+    told: watch::Sender<failover::Told>,
     /// The standby that it is told to, or was.
     follows: RefCell<Option<Rc<Incarnation>>>,
     /// How often memory of it is being handed to the standby.
@@ -120,7 +112,7 @@ pub(crate) struct Session {
     local: RefCell<Option<Charge>>,
     /// What its process takes beside all that, and what that is known by.
     beside: RefCell<Option<Charge>>,
-    meter: RefCell<executor::Meter>,
+    meter: RefCell<executor_proxy::Meter>,
     /// Whoever fetches what its executor has written.
     outputs: Mutex<()>,
     /// How many streams and events its records may name.
@@ -150,7 +142,7 @@ pub(crate) struct Session {
     /// Memory of others that is mapped here, by the handles of the capabilities it was accepted for.
     mappings: RefCell<HashMap<Handle, Rc<Mapping>>>,
     /// Gates of modules that its kernels may call, by the handles of the capabilities they were accepted for.
-    gates: RefCell<HashMap<Handle, modules::Accepted>>,
+    gates: RefCell<HashMap<Handle, code::modules::Accepted>>,
     /// Objects of its own.
     objects: RefCell<HashSet<ObjectId>>,
     /// Those of them that are device memory: all that `status` goes through, since signals are many and cheap.
@@ -164,13 +156,13 @@ pub(crate) struct Session {
     /// How much dynamic shared memory its entries were allowed.
     allowed: RefCell<HashMap<Handle, u32>>,
     /// What others gave it and it has not looked at yet.
-    granted: RefCell<VecDeque<(Held, Facet, Charge)>>,
-    granted_more: Notify,
+    pub(crate) granted: RefCell<VecDeque<(Reference, Facet, Charge)>>,
+    pub(crate) granted_more: Notify,
     /// Images that were offered, and the descriptors of those that have arrived.
-    offers: RefCell<HashMap<Token, images::Offer>>,
+    offers: RefCell<HashMap<Token, code::images::Offer>>,
     /// How many changes of this session's memory or code the executor is busy with.
     changes: watch::Sender<usize>,
-    /// Held while an image of this session is compiled and loaded.
+    /// Reference while an image of this session is compiled and loaded.
     loading: Mutex<()>,
     why_over: RefCell<Option<Error>>,
     over_since: Cell<Option<Instant>>,
@@ -189,7 +181,7 @@ pub(crate) struct Session {
     others_on_their_way: Rc<Cell<u32>>,
     /// Batches that the executor was not told of yet.
     unsevered: watch::Sender<usize>,
-    drains: reaper::Drains,
+    drains: reclaim::Drains,
     /// Batches that are on their way back.
     reaping: watch::Sender<usize>,
     /// Those of them whose device memory may be mapped still.
@@ -197,7 +189,7 @@ pub(crate) struct Session {
     /// The executor does not close it, and nobody knows what is left of it there.
     stuck: Cell<bool>,
     /// Whether and how its memory lies in host memory.
-    swap: swapped::Swap,
+    swap: swap::Swap,
     /// Whose it is.
     pub(crate) party: Rc<Party>,
     /// Its place among the sessions of its process, until it is gone.
@@ -269,14 +261,17 @@ impl Session {
             terms.most.min(limits.session_amounts(&incarnation.info)),
         )?;
         // What an isolated session's process takes is charged before there is one.
-        let context = if isolated { executor::context_bytes(&incarnation.info) } else { 0 };
-        room::wait_to_open(&device, context, &limits).await;
+        let context = if isolated { executor_proxy::context_bytes(&incarnation.info) } else { 0 };
+        memory::room::wait_to_open(&device, context, &limits).await;
         let charges = vec![
             account.charge(Resource::DeviceBytes, context)?,
             account.charge(Resource::Sessions, 1)?,
             account.charge(Resource::Descriptors, DESCRIPTORS)?,
             account.charge(Resource::KernelBytes, SHARED_BYTES + limits::HELD_BYTES_MAX)?,
-            account.charge(Resource::KernelBytes, if isolated { executor::OUTPUT_KEPT_BYTES } else { 0 })?,
+            account.charge(
+                Resource::KernelBytes,
+                if isolated { executor_proxy::OUTPUT_KEPT_BYTES } else { 0 },
+            )?,
         ];
         let on_the_way = account.charge(Resource::Descriptors, DESCRIPTORS)?;
         let (device, incarnation, charges) = match isolated {
@@ -299,7 +294,7 @@ impl Session {
         let control = Control::map(std::os::fd::AsFd::as_fd(&ring))
             .map_err(|error| internal(format!("the ring cannot be mapped: {error}")))?;
         let capabilities = u32::try_from(account.most().get(Resource::Capabilities)).unwrap_or(u32::MAX);
-        let (owner, line) = device.books.open(capabilities);
+        let (owner, line) = device.registry.open(capabilities);
         let slot = lease.slot;
         let id = number();
         let session = Rc::new(Self {
@@ -311,7 +306,7 @@ impl Session {
             standby: RefCell::default(),
             slot,
             lease: RefCell::new(Some(lease)),
-            told: watch::Sender::new(moving::Told::Nothing),
+            told: watch::Sender::new(failover::Told::Nothing),
             follows: RefCell::default(),
             adopting: watch::Sender::new(0),
             standby_lease: RefCell::default(),
@@ -364,18 +359,18 @@ impl Session {
             on_their_way: Cell::new(0),
             others_on_their_way: Rc::default(),
             unsevered: watch::Sender::new(0),
-            drains: reaper::Drains::default(),
+            drains: reclaim::Drains::default(),
             reaping: watch::Sender::new(0),
             unmapping: Cell::new(0),
             stuck: Cell::new(false),
-            swap: swapped::Swap::new(),
+            swap: swap::Swap::new(),
             party,
             place: RefCell::new(Some(place)),
             kept: RefCell::default(),
             known: Cell::new(false),
             alone: RefCell::new(Some(alone)),
         });
-        session.books().know(owner, Rc::downgrade(&session));
+        session.registry().know(owner, Rc::downgrade(&session));
         if let Some(parent) = &session.parent {
             parent.session.children.send_modify(|count| *count += 1);
             parent.session.running.send_modify(|count| *count += 1);
@@ -473,7 +468,7 @@ impl Session {
         parent.session.live()?;
         let charge = self.charge(Resource::Capabilities, 1)?;
         let need = Need { kind: Kind::Program, access: Access::Read, offset: 0, bytes: 0 };
-        let root = self.books().derive(parent.session.owner, parent.program, self.owner, need)?;
+        let root = self.registry().derive(parent.session.owner, parent.program, self.owner, need)?;
         charge.keep();
         self.root.set(Some(root));
         Ok(())
@@ -495,8 +490,8 @@ impl Session {
     }
 
     /// The capabilities of its device.
-    pub(crate) fn books(&self) -> &Books {
-        &self.device.books
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.device.registry
     }
 
     /// The session whose program it runs.
@@ -534,7 +529,7 @@ impl Session {
         *self.phase.borrow() >= Phase::Closed
     }
 
-    async fn until(&self, wanted: Phase) {
+    pub(crate) async fn until(&self, wanted: Phase) {
         let mut phase = self.phase.subscribe();
         // The sender is a field of `self`, so the wait cannot fail.
         drop(phase.wait_for(|phase| *phase >= wanted).await);
@@ -564,9 +559,9 @@ impl Session {
             ring.control.end(why.code.into(), why.device);
         }
         let patience = self.limits.seconds(limits::DRAIN_SECONDS);
-        match self.books().revoke_owner(self.owner, patience) {
-            Ok(marked) => self.books().forget(marked.id),
-            Err(error) => self.books().expect::<()>(Err(error), "end a session"),
+        match self.registry().revoke_owner(self.owner, patience) {
+            Ok(marked) => self.registry().forget(marked.id),
+            Err(error) => self.registry().expect::<()>(Err(error), "end a session"),
         }
         drop(self.granted.take());
         drop(self.offers.take());
@@ -674,7 +669,7 @@ impl Session {
         self.release_all_addresses();
         drop(self.gates.take());
         let objects: Vec<ObjectId> = self.objects.borrow().iter().copied().collect();
-        for thing in objects.iter().filter_map(|object| self.books().thing(*object).ok()) {
+        for thing in objects.iter().filter_map(|object| self.registry().thing(*object).ok()) {
             match &thing.what {
                 What::Memory(memory) => memory.set_mapped(false),
                 What::Code(code) => code.state.set(Loaded::No),
@@ -685,8 +680,8 @@ impl Session {
         }
         // Before anything is given back: its reaper lets go of what it holds.
         self.phase.send_replace(Phase::Closed);
-        self.books().close_line(self.line);
-        self.books().may_give_back_all(objects);
+        self.registry().close_line(self.line);
+        self.registry().may_give_back_all(objects);
         self.lease.borrow_mut().take();
     }
 
@@ -698,17 +693,17 @@ impl Session {
         while !self.objects.borrow().is_empty() {
             self.fewer.notified().await;
         }
-        self.books().close_owner(self.owner);
+        self.registry().close_owner(self.owner);
         let regions = [&self.lower, &self.upper, &self.shelf].map(|region| region.borrow().taken_bytes());
         let regions: u64 = regions.into_iter().sum();
         if regions > 0 {
             let left = internal(format!("{regions} bytes of addresses are still taken"));
-            self.books().expect::<()>(Err(left), "leave a slot");
+            self.registry().expect::<()>(Err(left), "leave a slot");
         }
         let (mapped, lent) = (self.tally.mapped_bytes(), self.tally.lent());
         if mapped > 0 || lent > 0 {
             let left = internal(format!("{mapped} bytes are counted as mapped, {lent} memories as lent"));
-            self.books().expect::<()>(Err(left), "count memory");
+            self.registry().expect::<()>(Err(left), "count memory");
         }
         self.close_account();
         self.place.borrow_mut().take();
@@ -724,7 +719,7 @@ impl Session {
     }
 
     /// An object of it is no more.
-    pub(crate) fn gave_back(&self, object: ObjectId, thing: &Thing) {
+    pub(crate) fn gave_back(&self, object: ObjectId, thing: &Object) {
         self.objects.borrow_mut().remove(&object);
         self.memories.borrow_mut().remove(&object);
         self.fewer.notify_one();
@@ -732,7 +727,7 @@ impl Session {
             What::Memory(memory) => {
                 let home = self.home_of(memory.range);
                 let released = home.borrow_mut().release(memory.range).map_err(refusal::region);
-                self.books().expect(released, "release");
+                self.registry().expect(released, "release");
                 self.refund(Resource::Pieces, memory.pieces().len() as u64);
                 if !memory.away.get() {
                     self.refund(Resource::DeviceBytes, memory.range.bytes());
@@ -740,13 +735,13 @@ impl Session {
             }
             What::Host { place, charges, .. } => {
                 let released = place.map_or(Ok(()), |place| self.lower.borrow_mut().release(place));
-                self.books().expect(released.map_err(refusal::region), "release");
+                self.registry().expect(released.map_err(refusal::region), "release");
                 drop(charges.take());
             }
             What::Code(code) => {
                 drop(code.charges.take());
                 let settled = self.settle_local(0);
-                self.books().expect(settled, "give local memory back");
+                self.registry().expect(settled, "give local memory back");
             }
             What::Module(owned) => owned.gave_back(),
             What::Point(_) | What::Program | What::Peer => {}
@@ -755,7 +750,7 @@ impl Session {
 
     /// A sturdy token is good no more.
     pub(crate) fn forget_token(&self, token: SturdyToken) {
-        self.books().sturdy.remove(token);
+        self.registry().sturdy.remove(token);
     }
 }
 

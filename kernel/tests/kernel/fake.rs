@@ -152,7 +152,7 @@ struct State {
     /// Those of all that were started and did not end on their own.
     sockets: Vec<Arc<OwnedFd>>,
     /// Who is to be answered, and what.
-    held: Vec<(OwnedFd, Held)>,
+    held: Vec<(OwnedFd, Reference)>,
     memory: Memory,
     modules: Modules,
     /// Those of the executor that stands by.
@@ -166,7 +166,7 @@ struct State {
 }
 
 /// An answer that is held back.
-enum Held {
+enum Reference {
     Done(u64),
     Unmapped(u64, u32),
     Opened(u64),
@@ -306,7 +306,7 @@ impl Fake {
     /// Answers the opening of a session that was held back, and passes this for a page.
     pub(crate) fn open_with(&self, page: &OwnedFd) {
         let held = self.state().held.pop();
-        let Some((socket, Held::Opened(id))) = held else { panic!("no session is being opened") };
+        let Some((socket, Reference::Opened(id))) = held else { panic!("no session is being opened") };
         send(&socket, id, Some(page), |mut reply| reply.set_opened(()));
     }
 
@@ -319,14 +319,14 @@ impl Fake {
         };
         for (socket, held) in held {
             match held {
-                Held::Done(id) => send(&socket, id, None, |mut reply| reply.set_ok(())),
-                Held::Unmapped(id, _) => {
+                Reference::Done(id) => send(&socket, id, None, |mut reply| reply.set_ok(())),
+                Reference::Unmapped(id, _) => {
                     send(&socket, id, None, |mut reply| reply.set_quiescent(()));
                     send(&socket, id, None, |mut reply| reply.set_ok(()));
                 }
-                Held::Opened(id) => send(&socket, id, Some(&page()), |mut reply| reply.set_opened(())),
-                Held::Loaded(id, entries) => loaded(&socket, id, entries, 0),
-                Held::Refused(id) => {
+                Reference::Opened(id) => send(&socket, id, Some(&page()), |mut reply| reply.set_opened(())),
+                Reference::Loaded(id, entries) => loaded(&socket, id, entries, 0),
+                Reference::Refused(id) => {
                     let why = Error::new(ErrorCode::LimitReached, "it cannot after all");
                     send(&socket, id, None, |reply| why.write(reply.init_error()));
                 }
@@ -395,7 +395,7 @@ impl Fake {
                 let ring = descriptors.pop();
                 assert!(ring.is_some() || manners.has_standby, "a ring comes with a session");
                 if manners.holds_opens {
-                    return hold(Held::Opened(id));
+                    return hold(Reference::Opened(id));
                 }
                 send(socket, id, Some(&page()), |mut reply| reply.set_opened(()));
             }
@@ -405,7 +405,7 @@ impl Fake {
                     (reserve.get_session(), reserve.get_streams(), reserve.get_events());
                 note(Asked::Reserve { session, streams, events });
                 if manners.holds_reserves {
-                    return hold(Held::Done(id));
+                    return hold(Reference::Done(id));
                 }
                 ok(socket);
             }
@@ -416,17 +416,17 @@ impl Fake {
                 }
                 self.with_modules(socket, |modules| modules.close(session));
                 if manners.holds_closes {
-                    hold(Held::Done(id));
+                    hold(Reference::Done(id));
                 } else if manners.refuses_closes {
                     refuse(Error::new(ErrorCode::Internal, "it cannot be unmapped"));
                 } else {
                     // Nothing of a session is answered any more once it is closed.
                     self.state()
                         .held
-                        .retain(|(_, held)| !matches!(held, Held::Unmapped(_, of) if *of == session));
+                        .retain(|(_, held)| !matches!(held, Reference::Unmapped(_, of) if *of == session));
                     if manners.keeps_slots {
                         send(socket, id, None, |mut reply| reply.set_quiescent(()));
-                        return hold(Held::Done(id));
+                        return hold(Reference::Done(id));
                     }
                     ok(socket);
                 }
@@ -440,7 +440,7 @@ impl Fake {
                 }
                 let mapped = self.state().memory.map(session, address, bytes);
                 self.check(mapped);
-                if manners.holds_maps { hold(Held::Done(id)) } else { ok(socket) }
+                if manners.holds_maps { hold(Reference::Done(id)) } else { ok(socket) }
             }
             Which::UnmapArena(range) => {
                 let (session, address, bytes) = span(range.unwrap());
@@ -454,12 +454,12 @@ impl Fake {
                 let is_later = self.asked().iter().filter(before).count() > 1;
                 let holds = manners.holds_unmaps || manners.holds_later_unmaps && is_later;
                 if holds || manners.runs_on == session {
-                    return hold(Held::Unmapped(id, session));
+                    return hold(Reference::Unmapped(id, session));
                 }
                 send(socket, id, None, |mut reply| reply.set_quiescent(()));
                 let is_host = self.state().host.contains(&(session, address));
                 let holds = manners.holds_reclaims || manners.holds_host_reclaims && is_host;
-                if holds { hold(Held::Done(id)) } else { ok(socket) }
+                if holds { hold(Reference::Done(id)) } else { ok(socket) }
             }
             Which::Share(share) => {
                 let share = share.unwrap();
@@ -470,7 +470,7 @@ impl Fake {
                 }
                 let shared = self.state().memory.share(from, to);
                 self.check(shared);
-                if manners.holds_shares { hold(Held::Done(id)) } else { ok(socket) }
+                if manners.holds_shares { hold(Reference::Done(id)) } else { ok(socket) }
             }
             Which::Split(split) => {
                 let split = split.unwrap();
@@ -525,7 +525,7 @@ impl Fake {
                     self.check(mapped);
                     self.state().host.push((session, address));
                 }
-                if manners.holds_maps { hold(Held::Done(id)) } else { ok(socket) }
+                if manners.holds_maps { hold(Reference::Done(id)) } else { ok(socket) }
             }
             Which::Unbind(unbind) => {
                 let unbind = unbind.unwrap();
@@ -538,7 +538,7 @@ impl Fake {
                         });
                     }
                 }
-                if manners.holds_unbinds { hold(Held::Done(id)) } else { ok(socket) }
+                if manners.holds_unbinds { hold(Reference::Done(id)) } else { ok(socket) }
             }
             Which::Drain(session) => {
                 note(Asked::Drain(session));
@@ -546,7 +546,7 @@ impl Fake {
                     return refuse(Error::new(ErrorCode::TimedOut, "work runs on"));
                 }
                 let waits = manners.holds_drains || manners.runs_on == session;
-                if waits { hold(Held::Done(id)) } else { ok(socket) }
+                if waits { hold(Reference::Done(id)) } else { ok(socket) }
             }
             Which::LoadImage(load) => {
                 let load = load.unwrap();
@@ -560,7 +560,7 @@ impl Fake {
                 let entries = load.get_entries().unwrap().len();
                 note(Asked::Load { session, handle, text, entries: entries as usize });
                 if manners.holds_loads {
-                    hold(Held::Loaded(id, entries))
+                    hold(Reference::Loaded(id, entries))
                 } else {
                     loaded(socket, id, entries, manners.more_local_bytes)
                 }
@@ -599,7 +599,7 @@ impl Fake {
                 }
                 let done = self.state().memory.swap_out(session, &spans);
                 self.check(done);
-                if manners.runs_on == session { hold(Held::Done(id)) } else { ok(socket) }
+                if manners.runs_on == session { hold(Reference::Done(id)) } else { ok(socket) }
             }
             Which::SwapIn(swap) => {
                 let (session, spans) = spans(swap.unwrap());
@@ -638,7 +638,7 @@ impl Fake {
                 let (session, _, bytes) = span(range.unwrap());
                 descriptors.pop().expect("memory comes with its descriptor");
                 note(Asked::Adopt { session, bytes });
-                if manners.holds_adopts { hold(Held::Refused(id)) } else { ok(socket) }
+                if manners.holds_adopts { hold(Reference::Refused(id)) } else { ok(socket) }
             }
             Which::Resume(resume) => {
                 note(Asked::Resume(resume.unwrap().get_session()));
@@ -690,7 +690,7 @@ impl Fake {
                 let adopts = add.get_adopts();
                 let added = self.with_modules(socket, |modules| modules.add(module, bytes, adopts));
                 self.check(added);
-                if manners.holds_modules { hold(Held::Done(id)) } else { ok(socket) }
+                if manners.holds_modules { hold(Reference::Done(id)) } else { ok(socket) }
             }
             // The kernel of the tests starts no executors, and so has no isolated session.
             Which::LoadNative(_)
@@ -753,7 +753,7 @@ impl Fake {
                     stream: fence.get_stream(),
                     position: fence.get_position(),
                 });
-                if manners.holds_fences { hold(Held::Done(id)) } else { ok(socket) }
+                if manners.holds_fences { hold(Reference::Done(id)) } else { ok(socket) }
             }
         }
     }

@@ -183,7 +183,7 @@ fn reservations_are_put_where_they_are_asked_for_and_have_a_limit() {
             session.reserve(PAGE, 0, 0).await.unwrap();
         }
         assert_eq!(session.reserve(PAGE, 0, 0).await.err().unwrap().code, ErrorCode::LimitReached);
-        // All that is left goes with the session: the kernel looks at its books when it ends.
+        // All that is left goes with the session: the kernel looks at its registry when it ends.
         drop(arena);
     });
 }

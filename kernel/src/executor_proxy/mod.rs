@@ -1,0 +1,584 @@
+//! The executor of one device: started, watched, and started again.
+//!
+//! An *incarnation* is one executor process and everything that lives and dies with it: the link, the slots of
+//! device addresses, the sessions.
+
+mod answer;
+mod cell;
+mod isolated;
+mod link;
+mod metering;
+mod output;
+mod passed;
+mod pool;
+mod requests;
+mod spawn;
+mod standby;
+
+use std::{
+    cell::{Cell, RefCell},
+    ffi::OsString,
+    io,
+    process::ExitStatus,
+    rc::Rc,
+    time::Duration,
+};
+
+use bulkhead_mm::{Amounts, Ledger, Resource, Slot};
+use bulkhead_schema::{Error, ErrorCode, limits};
+use tokio::{
+    process::Child,
+    sync::{Notify, watch},
+    time::Instant,
+};
+
+pub(crate) use crate::executor_proxy::answer::{
+    Activity, Answer, DeviceInfo, EntryInfo, Origin, is_sealed, kept, length,
+};
+pub use crate::executor_proxy::cell::Cells;
+pub(crate) use crate::executor_proxy::isolated::context_bytes;
+pub(crate) use crate::executor_proxy::link::{Answering, Link, Request, no_descriptors};
+pub(crate) use crate::executor_proxy::metering::{Meter, TOLERATED_BYTES};
+pub(crate) use crate::executor_proxy::output::{OUTPUT_KEPT_BYTES, Output, Written};
+pub(crate) use crate::executor_proxy::passed::Passed;
+
+use crate::executor_proxy::pool::Pool;
+use crate::{
+    ExecutorSource, Limits, compile::places::Places, modules::Known, principals::Counted, registry::Registry,
+    session::swap::device::Mover, transport::packets::Packets,
+};
+
+/// An executor that lived shorter than this, in seconds, ended soon after its start.
+const SOON_SECONDS: u32 = 10;
+/// How long an executor that kept ending is left alone before somebody's wish starts the next, in seconds.
+const REST_SECONDS: u32 = 10;
+
+/// One executor process and what lives and dies with it.
+pub(crate) struct Incarnation {
+    pub(crate) link: Rc<Link>,
+    pub(crate) info: DeviceInfo,
+    /// 0 where the executor is not a child of this process.
+    pub(crate) pid: u32,
+    memory_bound: Option<Rc<cell::MemoryBound>>,
+    slots_taken: RefCell<Vec<bool>>,
+    /// Told when a slot is free again.
+    slot_freed: Notify,
+}
+
+impl Incarnation {
+    fn new(
+        link: Rc<Link>,
+        info: DeviceInfo,
+        (pid, memory_bound): (u32, Option<Rc<cell::MemoryBound>>),
+        slots: u32,
+    ) -> Self {
+        Self {
+            link,
+            info,
+            pid,
+            memory_bound,
+            slots_taken: RefCell::new(vec![false; slots as usize]),
+            slot_freed: Notify::new(),
+        }
+    }
+
+    /// Lets the process have an area of so many bytes beside its memory, where something bounds that.
+    pub(crate) fn allow_area(&self, bytes: u64) -> Result<(), Error> {
+        let allowed = self.memory_bound.as_ref().map_or(Ok(()), |bound| bound.allow_beside(bytes));
+        allowed.map_err(|error| Error::new(ErrorCode::OutOfMemory, format!("the executor's cgroup: {error}")))
+    }
+
+    /// Takes a free slot of device addresses, until the lease is dropped.
+    pub(crate) fn lease(self: &Rc<Self>) -> Option<SlotLease> {
+        let mut taken = self.slots_taken.borrow_mut();
+        let free = taken.iter().position(|taken| !taken)?;
+        let slot = u32::try_from(free).ok().and_then(Slot::new)?;
+        *taken.get_mut(free)? = true;
+        drop(taken);
+        Some(SlotLease { incarnation: Rc::clone(self), slot })
+    }
+
+    /// Takes the wide slot of an executor that has no other.
+    pub(crate) fn lease_wide(self: &Rc<Self>) -> Option<SlotLease> {
+        let mut lease = self.lease()?;
+        (lease.slot.index() == 0).then(|| {
+            lease.slot = Slot::wide();
+            lease
+        })
+    }
+
+    /// Whether its device takes machine code: the software GPU runs guarded PTX, whoever's it is.
+    pub(crate) fn runs_machine_code(&self) -> bool {
+        self.info.backend != "software"
+    }
+
+    /// Takes the same slot as in another executor, until the lease is dropped; `None` where somebody has it.
+    pub(crate) fn lease_same(self: &Rc<Self>, slot: Slot) -> Option<SlotLease> {
+        let mut taken = self.slots_taken.borrow_mut();
+        let place = taken.get_mut(slot.index() as usize).filter(|taken| !**taken)?;
+        *place = true;
+        drop(taken);
+        Some(SlotLease { incarnation: Rc::clone(self), slot })
+    }
+
+    /// The same once nobody has it any more; `None` where this executor is lost before.
+    pub(crate) async fn lease_same_when_free(self: &Rc<Self>, slot: Slot) -> Option<SlotLease> {
+        loop {
+            let freed = self.slot_freed.notified();
+            if let Some(lease) = self.lease_same(slot) {
+                return Some(lease);
+            }
+            tokio::select! {
+                () = freed => {}
+                _ = self.link.ended() => return None,
+            }
+        }
+    }
+}
+
+/// A slot of device addresses that is nobody else's.
+pub(crate) struct SlotLease {
+    incarnation: Rc<Incarnation>,
+    pub(crate) slot: Slot,
+}
+
+impl Drop for SlotLease {
+    fn drop(&mut self) {
+        if let Some(taken) = self.incarnation.slots_taken.borrow_mut().get_mut(self.slot.index() as usize) {
+            *taken = false;
+        }
+        self.incarnation.slot_freed.notify_waiters();
+    }
+}
+
+#[derive(Clone)]
+enum State {
+    /// None yet, or the next one soon.
+    Starting,
+    Running(Rc<Incarnation>),
+    /// They kept ending: none is started until somebody asks.
+    Down(Error),
+}
+
+/// An executor process that was started.
+struct Started {
+    incarnation: Rc<Incarnation>,
+    process: Process,
+}
+
+/// A process, and what it has until it is gone. Nothing where the executor is not a child of this process.
+struct Process {
+    child: Option<Child>,
+    cell: Option<cell::Cell>,
+    output: Option<Rc<Output>>,
+}
+
+impl Process {
+    /// Kills it where it does not end, waits for it, and gives back what it had.
+    async fn finish(self) -> Option<io::Result<ExitStatus>> {
+        let status = finish(self.child).await;
+        if let Some(output) = self.output {
+            output.end();
+        }
+        drop(self.cell);
+        status
+    }
+}
+
+/// One device and whichever executor serves it.
+pub(crate) struct Device {
+    pub(crate) index: u32,
+    source: ExecutorSource,
+    environment: Vec<(OsString, OsString)>,
+    /// Protected modules that sessions may claim.
+    pub(crate) modules: RefCell<Vec<Rc<Known>>>,
+    /// What the next that is claimed is called.
+    next_module: Cell<u32>,
+    limits: Limits,
+    state: watch::Sender<State>,
+    standby: RefCell<Option<standby::Standby>>,
+    failovers: Cell<u32>,
+    /// Images that were loaded: compiled, kept, loaded already.
+    images: Cell<[u32; 3]>,
+    starts: Cell<u32>,
+    wanted: Notify,
+    /// Local memory of the image that needed most so far, in bytes.
+    local_bytes: Cell<u64>,
+    /// Who uses how much of it.
+    pub(crate) ledger: Rc<RefCell<Ledger>>,
+    /// Who may do what with which part of it.
+    pub(crate) registry: Rc<Registry>,
+    /// Where executors of isolated sessions start, and those that have started.
+    starting: Rc<Places>,
+    pool: Pool,
+    /// What bounds such executors.
+    cells: Rc<cell::CellBlock>,
+    /// Where its executor is one isolated session's alone.
+    isolated: Option<isolated::Ending>,
+    /// Moves sessions to host memory and back.
+    pub(crate) mover: Mover,
+    /// Memory of the device that is taken by nobody who is known.
+    unclaimed: Cell<u64>,
+    /// How many calls look for room that others are about to leave.
+    pub(crate) looking_for_room: Cell<u32>,
+}
+
+impl Device {
+    pub(crate) fn new(
+        index: u32,
+        (source, environment): (ExecutorSource, Vec<(OsString, OsString)>),
+        modules: Vec<Rc<Known>>,
+        (limits, cells): (Limits, Cells),
+    ) -> Self {
+        Self {
+            index,
+            source,
+            environment,
+            modules: RefCell::new(modules),
+            next_module: Cell::new(1),
+            limits,
+            state: watch::Sender::new(State::Starting),
+            standby: RefCell::default(),
+            failovers: Cell::new(0),
+            images: Cell::default(),
+            starts: Cell::new(0),
+            wanted: Notify::new(),
+            local_bytes: Cell::new(0),
+            ledger: Rc::new(RefCell::new(Ledger::new(Amounts::default()))),
+            registry: Rc::new(Registry::new()),
+            starting: Places::new(limits::ISOLATED_STARTS_MAX, Counted::Waits),
+            pool: Pool::new(limits.warm),
+            cells: cell::CellBlock::new(cells),
+            isolated: None,
+            mover: Mover::new(),
+            unclaimed: Cell::new(0),
+            looking_for_room: Cell::new(0),
+        }
+    }
+
+    /// Leaves the driver room for so many bytes of local memory, which it keeps as long as its process lives.
+    pub(crate) fn leave_local(&self, info: &DeviceInfo, bytes: u64) -> Result<(), Error> {
+        // What the process of an isolated session has beside its memory is that session's.
+        if bytes <= self.local_bytes.get() || self.is_isolated() {
+            return Ok(());
+        }
+        let amounts = self.limits.total_amounts_beside(info, bytes, self.others_bytes(info));
+        let mut ledger = self.ledger.borrow_mut();
+        if ledger.used().get(Resource::DeviceBytes) > amounts.get(Resource::DeviceBytes) {
+            let what =
+                format!("the device has no room for {bytes} bytes of local memory beside what is allocated");
+            return Err(Error::new(ErrorCode::OutOfMemory, what));
+        }
+        ledger.set_limits(amounts);
+        self.local_bytes.set(bytes);
+        Ok(())
+    }
+
+    /// What sessions may not use: executors that wait have it, or nobody who is known.
+    fn others_bytes(&self, info: &DeviceInfo) -> u64 {
+        self.pool.bytes(info).saturating_add(self.unclaimed.get())
+    }
+
+    /// Says anew what all sessions may use.
+    fn set_total(&self, info: &DeviceInfo) {
+        let amounts = self.limits.total_amounts_beside(info, self.local_bytes.get(), self.others_bytes(info));
+        self.ledger.borrow_mut().set_limits(amounts);
+    }
+
+    /// Counts an image that was loaded for a session.
+    pub(crate) fn count_image(&self, origin: Origin) {
+        let mut images = self.images.get();
+        let count = match origin {
+            Origin::Compiled => &mut images[0],
+            Origin::Kept => &mut images[1],
+            Origin::Loaded => &mut images[2],
+        };
+        *count = count.saturating_add(1);
+        self.images.set(images);
+    }
+
+    /// How many images were compiled for their session, had been compiled before, were loaded already.
+    pub(crate) fn images(&self) -> [u32; 3] {
+        self.images.get()
+    }
+
+    /// What executors call a module that no module was called before.
+    pub(crate) fn next_module(&self) -> Result<u32, Error> {
+        let number = self.next_module.get();
+        let next = number
+            .checked_add(1)
+            .ok_or_else(|| Error::new(ErrorCode::LimitReached, "this kernel has made all modules it can"))?;
+        self.next_module.set(next);
+        Ok(number)
+    }
+
+    /// How often an executor was started.
+    pub(crate) fn starts(&self) -> u32 {
+        self.starts.get()
+    }
+
+    /// The executor that serves now, if one does.
+    pub(crate) fn running(&self) -> Option<Rc<Incarnation>> {
+        match &*self.state.borrow() {
+            State::Running(incarnation) if incarnation.link.failure().is_none() => {
+                Some(Rc::clone(incarnation))
+            }
+            State::Running(_) | State::Starting | State::Down(_) => None,
+        }
+    }
+
+    /// The executor that serves, waited for while one is being started.
+    pub(crate) async fn wait(&self) -> Result<Rc<Incarnation>, Error> {
+        let mut state = self.state.subscribe();
+        // One that was left alone is given one more chance, and who asks learns what came of it.
+        if matches!(*state.borrow_and_update(), State::Down(_)) {
+            self.wanted.notify_one();
+        }
+        let settled = tokio::time::timeout(
+            self.limits.start(),
+            state.wait_for(|state| match state {
+                State::Starting => false,
+                State::Running(incarnation) => incarnation.link.failure().is_none(),
+                State::Down(_) => true,
+            }),
+        )
+        .await;
+        match settled {
+            Ok(Ok(state)) => match &*state {
+                State::Running(incarnation) => Ok(Rc::clone(incarnation)),
+                State::Down(error) => Err(error.clone()),
+                State::Starting => Err(unavailable("no executor has started yet")),
+            },
+            Ok(Err(_)) => Err(unavailable("the kernel is ending")),
+            Err(_) => Err(unavailable("no executor has started yet")),
+        }
+    }
+
+    /// Keeps an executor running, and a standby where that is wanted. Never ends.
+    pub(crate) async fn supervise(self: Rc<Self>) {
+        tokio::task::spawn_local(Rc::clone(&self).give_back_areas(self.limits.second));
+        if self.limits.standby {
+            tokio::task::spawn_local(Rc::clone(&self).keep_standby());
+        }
+        tokio::task::spawn_local(Rc::clone(&self).keep_metering());
+        if self.limits.warm > 0 {
+            tokio::task::spawn_local(Rc::clone(&self).keep_pool());
+        }
+        let mut failures = 0;
+        loop {
+            let started = Instant::now();
+            let error = match self.live().await {
+                Ok(never) => match never {},
+                Err(error) => error,
+            };
+            let soon = started.elapsed() < self.limits.second * SOON_SECONDS;
+            failures = if soon { failures + 1 } else { 1 };
+            tracing::warn!(device = self.index, failures, %error, "no executor serves");
+            if failures > limits::EXECUTOR_FAILURES_MAX {
+                self.state.send_replace(State::Down(error.clone()));
+                tokio::time::sleep(self.limits.second * REST_SECONDS).await;
+                self.wanted.notified().await;
+                continue;
+            }
+            self.state.send_replace(State::Starting);
+            tokio::time::sleep(backoff(failures, self.limits.second)).await;
+        }
+    }
+
+    /// One executor's life, and those of the standbys that take over from it. The error says why none serves (any more),
+    /// for those who ask for a session next.
+    async fn live(&self) -> Result<std::convert::Infallible, Error> {
+        let mut started = self.launch().await?;
+        loop {
+            let error = self.serve(started).await;
+            match self.take_over() {
+                Some(standby) => started = standby,
+                None => return Err(error),
+            }
+        }
+    }
+
+    /// Starts an executor process and learns what its device is.
+    async fn launch(&self) -> Result<Started, Error> {
+        let cannot = |error| unavailable(format!("no executor can be started: {error}"));
+        let cell = if self.is_isolated() { Some(self.cells.take().map_err(no_cell)?) } else { None };
+        let (packets, child) = self.start(cell.as_ref()).map_err(cannot)?;
+        let mut process = Process { child, cell, output: None };
+        match self.introduce(packets, &mut process).await {
+            Ok(incarnation) => Ok(Started { incarnation, process }),
+            Err(error) => {
+                // What it told is worth more than that it ended; how it ended more than that its socket did.
+                let status = process.finish().await;
+                Err(match (error.code, status) {
+                    (ErrorCode::DeviceLost, Some(status)) => unavailable(ended(&status)),
+                    _ => Error { code: ErrorCode::Unavailable, ..error },
+                })
+            }
+        }
+    }
+
+    /// Learns from an executor process what its device is.
+    async fn introduce(&self, packets: Packets, process: &mut Process) -> Result<Rc<Incarnation>, Error> {
+        let cannot = |error| unavailable(format!("no executor can be started: {error}"));
+        let Process { child, cell, output } = process;
+        self.starts.set(self.starts.get().saturating_add(1));
+        let pid = child.as_ref().and_then(Child::id).unwrap_or(0);
+        if let Some(cell) = cell.as_ref().filter(|_| pid > 0) {
+            cell.hold(pid).map_err(cannot)?;
+        }
+        if let (Some(child), Some(isolated)) = (&mut *child, &self.isolated) {
+            let begun = Output::begin(child.stdout.take(), child.stderr.take(), pid);
+            isolated.reads(Rc::clone(&begun));
+            *output = Some(begun);
+        }
+        let link = Link::start(packets, self.limits.request()).map_err(cannot)?;
+        let described = link.call(None, Vec::new(), |mut request| request.set_describe(()));
+        let described = tokio::select! {
+            biased;
+            described = described => described,
+            status = exit(child) => Err(unavailable(ended(&status))),
+            () = tokio::time::sleep(self.limits.start()) => {
+                Err(unavailable("the executor does not say what its device is"))
+            }
+        };
+        let info = match described {
+            Ok(Answer::Device(info)) => info,
+            Ok(_) => {
+                link.fail_with("it did not say what its device is");
+                return Err(unavailable("the executor did not say what its device is"));
+            }
+            Err(error) => {
+                link.fail_with("it did not start");
+                return Err(error);
+            }
+        };
+        let slots = self.limits.sessions_max.min(limits::SESSIONS_MAX);
+        let bound = cell.as_ref().and_then(cell::Cell::bound);
+        Ok(Rc::new(Incarnation::new(link, info, (pid, bound), slots)))
+    }
+
+    /// Serves with an executor until it is lost; why it was.
+    async fn serve(&self, started: Started) -> Error {
+        let Started { incarnation, mut process } = started;
+        let (link, pid, info) = (Rc::clone(&incarnation.link), incarnation.pid, &incarnation.info);
+        tracing::info!(
+            device = self.index,
+            pid,
+            backend = info.backend,
+            name = info.name,
+            "an executor serves"
+        );
+        if !self.is_isolated() {
+            self.set_total(info);
+        }
+        self.state.send_replace(State::Running(incarnation));
+        let failure = tokio::select! {
+            biased;
+            status = exit(&mut process.child) => {
+                link.fail_with(ended(&status));
+                link.ended().await
+            }
+            failure = link.ended() => failure,
+            () = self.told_to_end() => {
+                link.fail_with(link::SESSION_OVER);
+                link.ended().await
+            }
+        };
+        self.state.send_replace(State::Starting);
+        if let Some(child) = process.child.as_ref().filter(|_| self.is_isolated()) {
+            // Whatever its kernels do, nobody waits for them.
+            kill_all(child);
+        }
+        let (device, reason) = (self.index, failure.reason.clone());
+        let ending = async move {
+            let status = process.finish().await;
+            if reason == link::SESSION_OVER {
+                tracing::info!(target: "bulkhead::audit", device, pid, ?status, "executor ended with its session");
+            } else if let Some(unsaid) = link.line() {
+                tracing::warn!(target: "bulkhead::audit", device, pid, %reason, ?status, unsaid, "executor ended");
+            }
+        };
+        // Whoever goes on does not wait for the end of the process.
+        if self.standby.borrow().is_some() {
+            tokio::task::spawn_local(ending);
+        } else {
+            ending.await;
+            self.local_bytes.set(0);
+        }
+        unavailable(format!("the last executor failed: {}", failure.reason))
+    }
+
+    fn start(&self, cell: Option<&cell::Cell>) -> io::Result<(Packets, Option<Child>)> {
+        match &self.source {
+            ExecutorSource::Command(command) => {
+                let kind = match cell {
+                    Some(cell) => {
+                        spawn::Kind::Isolated { uid: cell.uid, memory_bytes: self.cells.memory_bytes() }
+                    }
+                    None => spawn::Kind::Shared,
+                };
+                let (packets, child) = spawn::spawn(command, &self.environment, kind)?;
+                Ok((packets, Some(child)))
+            }
+            ExecutorSource::Connect(connect) => Ok((Packets::new(connect()?)?, None)),
+        }
+    }
+}
+
+/// Kills a process that is not waited for yet, with all that it may have started.
+fn kill_all(child: &Child) {
+    let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw);
+    if let Some(group) = pid {
+        rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap_or_default();
+    }
+}
+
+/// Kills a process that should be gone and waits for it.
+async fn finish(child: Option<Child>) -> Option<io::Result<ExitStatus>> {
+    let mut child = child?;
+    // It is usually about to end: how it does says more than that it was killed.
+    match tokio::time::timeout(Duration::from_millis(200), child.wait()).await {
+        Ok(status) => Some(status),
+        Err(_) => {
+            if let Err(error) = child.kill().await {
+                return Some(Err(error));
+            }
+            Some(child.wait().await)
+        }
+    }
+}
+
+/// Waits for the end of a process; for ever where there is none.
+async fn exit(child: &mut Option<Child>) -> io::Result<ExitStatus> {
+    match child {
+        Some(child) => child.wait().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn ended(status: &io::Result<ExitStatus>) -> String {
+    match status {
+        Ok(status) => format!("the executor process ended ({status})"),
+        Err(error) => format!("the executor process cannot be waited for: {error}"),
+    }
+}
+
+/// At once the first time, then 0.1 s, then doubling up to ten seconds.
+fn backoff(failures: u32, second: Duration) -> Duration {
+    match failures {
+        0 | 1 => Duration::ZERO,
+        more => (second / 10 * 2u32.saturating_pow(more - 2)).min(second * 10),
+    }
+}
+
+/// No more isolated sessions: there is a device, which has no place for one.
+fn no_cell(error: io::Error) -> Error {
+    // As often as clients ask: they are told.
+    tracing::debug!(%error, "no executor can be started for an isolated session");
+    Error::new(ErrorCode::LimitReached, format!("no executor can be started: {error}"))
+        .remedy("try again when another isolated session has ended, or tell whoever runs `bulkhead serve`")
+}
+
+fn unavailable(message: impl Into<String>) -> Error {
+    Error::new(ErrorCode::Unavailable, message).remedy("`bulkhead doctor` says what is missing")
+}
