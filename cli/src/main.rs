@@ -95,7 +95,7 @@ enum Command {
     #[command(hide = true)]
     DemoTenant(demo::TenantArguments),
     #[command(hide = true)]
-    BenchWorker(bench::WorkerArguments),
+    BenchWorker(bulkhead_bench::WorkerArguments),
 }
 
 fn main() -> ExitCode {

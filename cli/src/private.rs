@@ -26,12 +26,7 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// Starts one and waits until it listens.
-    pub(crate) fn start(backend: Backend) -> Result<Self, Failure> {
-        Self::start_with::<&str>(backend, &[])
-    }
-
-    /// The same with more arguments to `serve`.
+    /// Starts one, with these arguments to `serve` besides, and waits until it listens.
     pub(crate) fn start_with<A: AsRef<OsStr>>(backend: Backend, arguments: &[A]) -> Result<Self, Failure> {
         let scratch = Scratch::new()?;
         let log = scratch.path().join("kernel.log");

@@ -43,13 +43,14 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ),
     ("kernel", &["schema", "schema/ring", "caps", "mm"]),
     ("client", &["schema", "schema/ring"]),
+    ("bench", &["schema", "caps", "client", "executor/gpu", "executor/softgpu", "executor/cuda"]),
     ("libos-cuda", &["client", "schema", "schema/fatbin", "guard/link"]),
     ("libos-nvml", &["client", "schema"]),
     (
         "cli",
         &[
+            "bench",
             "schema",
-            "caps",
             "mm",
             "kernel",
             "client",

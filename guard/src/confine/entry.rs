@@ -1,19 +1,20 @@
 //! One entry: parameters, performance directives, body.
 
 use crate::maps::{HashMap, HashSet};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ast::{Directive, Function, Linkage, Space, Statement, Variable};
+use crate::ast::{Directive, Function, Linkage, Space, Span, Statement, Variable};
 use crate::confine::Effort;
 use crate::confine::calls::{Budget, Functions, Looks};
 use crate::confine::faults::Faults;
 use crate::confine::flatten::{Flat, Flattener, Parameters};
 use crate::confine::gates::InUse;
 use crate::confine::peel::Peeled;
+use crate::confine::roots::Roots;
 use crate::confine::scope::Scopes;
 use crate::confine::shared::{self, Shared};
 use crate::confine::slices::Slices;
-use crate::confine::symbols::Symbols;
+use crate::confine::symbols::{Symbol, Symbols};
 use crate::confine::turns::{Ends, Firsts};
 use crate::confine::variables::Variables;
 use crate::confine::versions::{Known, Proven, Versions};
@@ -42,121 +43,295 @@ pub(super) fn confine<'a>(
     if let Err(reason) = names::check_entry(&function.name) {
         report.add(function.span, reason);
     }
-    let mut flat = Flat::default();
     let by_name: Parameters<'_> =
         function.parameters.iter().map(|parameter| (parameter.name.as_str(), parameter)).collect();
     let in_place = indexed::in_place(function, body);
-    let mut flattener = Flattener {
-        in_place: in_place.map(|parameter| parameter.name.as_str()),
-        symbols,
-        parameters: &by_name,
-        functions,
-        gates,
-        variables: Variables::default(),
-        scopes: Scopes::default(),
-        calls: Vec::new(),
-        arguments: HashMap::default(),
-        lists: Vec::new(),
-        faults,
-        place: (0, 0),
-        held: Vec::new(),
-        stops: None,
-        depth: 0,
-        budget,
-        report,
-    };
-    if let Err(reason) = flattener.tell_unlooked(function.span, &mut flat) {
-        flattener.report.add(function.span, reason);
-    }
-    flattener.block(body, &mut flat);
-    if let Err(reason) = flattener.place_stops(function.span, &mut flat) {
-        flattener.report.add(function.span, reason);
-    }
-    if let Err(reason) = flattener.leave_barriers(&mut flat) {
-        flattener.report.add(function.span, reason);
-    }
-    faults.name(&function.name, &mut flat.statements);
-    let Flattener { mut scopes, variables, held, budget, report, .. } = flattener;
+    let of = Of { function, symbols, functions, gates, faults, by_name: &by_name, in_place };
+    let Flattened { statements, mut scopes, mut variables } = of.flatten(body, budget, report);
     if budget.is_exceeded() || budget.looks() == Looks::Short {
         // It was said, or is tried in another way; what is there is not worth more.
-        let Function { kind, linkage, name, span, .. } = function;
-        let (returns, parameters, attributes, directives) = Default::default();
-        let (kind, linkage, name, span) = (*kind, *linkage, names::entry(name), *span);
-        let none =
-            Function { kind, linkage, name, returns, parameters, attributes, directives, body: None, span };
-        return (none, None);
+        return (of.version(&names::entry(&function.name), (Vec::new(), Vec::new()), None), None);
     }
-
-    let mut variables = variables.into_placed();
-    if !budget.takes(prologue::zero_locals(&variables, function.span).len()) {
-        let what = "statements that zero local variables";
-        report.add(function.span, Reason::Limit { what, most: budget.most() as u64 });
-    }
-    if !held.is_empty() {
-        check::place_bounds(&mut flat.statements, &held, symbols, &variables, &mut scopes, function.span);
-    }
-    let taken = |name: &str| {
-        by_name.contains_key(name)
-            || symbols.contains(name)
-            || symbols.was_refused(name)
-            || functions.contains(name)
-            || variables.iter().any(|(variable, _)| variable.name == name)
-    };
-    let mut ours = Vec::new();
-    if symbols.have_data() {
-        let grid = symbols.contains(runtime::GRID).then_some(data::GRID);
-        for wanted in std::iter::once(data::BLOCK).chain(grid) {
-            match data::parameter(wanted, &taken, function.span) {
-                Ok(parameter) => ours.push(parameter),
-                Err(reason) => report.add(function.span, reason),
-            }
-        }
-    }
-    let called = InUse::of(&flat.statements, gates);
+    let ours = of.own_parameters(&variables, report);
+    let called = InUse::of(&statements, gates);
     let for_gates = called.parameters(function.span).unwrap_or_else(|reason| {
         report.add(function.span, reason);
         Vec::new()
     });
-    let slices = Slices::of(&flat.statements);
+    let slices = Slices::of(&statements);
     let parameters = parameters(function, (&ours, for_gates, slices), symbols, report);
     let mut readable = by_name.clone();
-    let mut statements = arguments::lower(flat.statements, &mut scopes, report);
     readable.extend(ours.iter().map(|parameter| (parameter.name.as_str(), parameter)));
-    statements = data::replace(statements, &ours, symbols, &mut scopes, report);
-    let roots = roots::find(&statements, symbols, report);
-    let mut statements = generic::resolve(statements, &mut scopes, budget, report);
-    reductions::of_one_kind(&mut statements, &mut scopes);
-    meets::branch_around(&mut statements);
-    strides::fold(&mut statements);
-    remainders::fold(&mut statements);
-    inductions::normalise(&mut statements);
-    bounded::copy(&mut statements, &mut scopes);
-    unroll::unroll(&mut statements);
-    addresses::fold(&mut statements);
+    let (mut statements, roots) = of.transform(statements, &ours, &mut scopes, budget, report);
     let shared = Shared::find(&mut statements, symbols, &mut variables, function.span);
-    let tables = access::Tables::new(symbols, &variables, (&readable, in_place), roots);
     for class in Class::ALL {
         if u64::from(scopes.count(class)) > REGISTERS_MAX {
             report.add(function.span, Reason::Limit { what: "registers", most: REGISTERS_MAX });
         }
     }
-    let copies = copies::are_in(&statements);
-    let body = |list: &[(Option<usize>, &Statement)],
-                fast: Option<(&Proven, &HashMap<String, String>)>,
-                (peels, given): (&HashSet<String>, Option<&Ends>),
-                report: &mut Report| {
-        let mut confined = Vec::with_capacity(statements.len());
+    let emission = Emission {
+        span: function.span,
+        tables: access::Tables::new(symbols, &variables, (&readable, in_place), roots),
+        copies: copies::are_in(&statements),
+        statements: &statements,
+        scopes: &scopes,
+        variables: &variables,
+        shared: &shared,
+        called: &called,
+        slices,
+    };
+    let none = HashSet::default();
+    let nothing_ends = Ends::default();
+    let given = Some(&nothing_ends).filter(|_| effort == Effort::Plain);
+    let Emitted { text: mut confined, zeroed, ends } = emission.plain((&none, given), report);
+    let may_be_fast = !faults.checks() && effort == Effort::Usual;
+    let name = Some(names::fast(&function.name)).filter(|name| name.len() <= NAME_BYTES_MAX && may_be_fast);
+    let zeroed: Vec<String> =
+        zeroed.iter().map(|(class, number)| format!("{}{number}", class.prefix())).collect();
+    let declared = (parameters, directives(function, report));
+    let fast = name.and_then(|name| {
+        let text = emission.fast(&zeroed, &ends, budget)?;
+        Some(of.version(&name, declared.clone(), Some(text)))
+    });
+    // Where there is a fast version, this is seldom launched; and nobody waits for one that tells what goes astray.
+    if fast.is_none() && may_be_fast {
+        let peels = labels(&peel::find(&statements, &zeroed, &HashMap::default(), Some(&ends)));
+        if !peels.is_empty() {
+            confined = emission.plain((&peels, None), &mut Report::default()).text;
+        }
+    }
+    (of.version(&names::entry(&function.name), declared, Some(confined)), fast)
+}
+
+/// An entry, and what it is confined with.
+struct Of<'a, 'b> {
+    function: &'a Function,
+    symbols: &'a Symbols,
+    functions: &'a Functions<'a>,
+    gates: &'a Gates,
+    faults: &'a Faults,
+    by_name: &'b Parameters<'a>,
+    /// The parameter that is read in place by register.
+    in_place: Option<&'a Variable>,
+}
+
+/// A body without scopes and calls, with canonical names.
+struct Flattened {
+    statements: Vec<Statement>,
+    scopes: Scopes,
+    variables: Vec<(Variable, Symbol)>,
+}
+
+impl<'a> Of<'a, '_> {
+    fn flatten(&self, body: &'a [Statement], budget: &mut Budget, report: &mut Report) -> Flattened {
+        let Self { function, symbols, functions, gates, faults, by_name, in_place } = *self;
+        let mut flat = Flat::default();
+        let mut flattener = Flattener {
+            in_place: in_place.map(|parameter| parameter.name.as_str()),
+            symbols,
+            parameters: by_name,
+            functions,
+            gates,
+            variables: Variables::default(),
+            scopes: Scopes::default(),
+            calls: Vec::new(),
+            arguments: HashMap::default(),
+            lists: Vec::new(),
+            faults,
+            place: (0, 0),
+            held: Vec::new(),
+            stops: None,
+            depth: 0,
+            budget,
+            report,
+        };
+        if let Err(reason) = flattener.tell_unlooked(function.span, &mut flat) {
+            flattener.report.add(function.span, reason);
+        }
+        flattener.block(body, &mut flat);
+        if let Err(reason) = flattener.place_stops(function.span, &mut flat) {
+            flattener.report.add(function.span, reason);
+        }
+        if let Err(reason) = flattener.leave_barriers(&mut flat) {
+            flattener.report.add(function.span, reason);
+        }
+        faults.name(&function.name, &mut flat.statements);
+        let Flattener { mut scopes, variables, held, budget, report, .. } = flattener;
+        let mut statements = flat.statements;
+        if budget.is_exceeded() || budget.looks() == Looks::Short {
+            return Flattened { statements, scopes, variables: Vec::new() };
+        }
+        let variables = variables.into_placed();
+        if !budget.takes(prologue::zero_locals(&variables, function.span).len()) {
+            let what = "statements that zero local variables";
+            report.add(function.span, Reason::Limit { what, most: budget.most() as u64 });
+        }
+        if !held.is_empty() {
+            check::place_bounds(&mut statements, &held, symbols, &variables, &mut scopes, function.span);
+        }
+        Flattened { statements, scopes, variables }
+    }
+
+    /// The parameters that tell where the module's variables lie.
+    fn own_parameters(&self, variables: &[(Variable, Symbol)], report: &mut Report) -> Vec<Variable> {
+        let Self { function, symbols, .. } = *self;
+        let taken = |name: &str| {
+            self.by_name.contains_key(name)
+                || symbols.contains(name)
+                || symbols.was_refused(name)
+                || self.functions.contains(name)
+                || variables.iter().any(|(variable, _)| variable.name == name)
+        };
+        let mut ours = Vec::new();
+        if symbols.have_data() {
+            let grid = symbols.contains(runtime::GRID).then_some(data::GRID);
+            for wanted in std::iter::once(data::BLOCK).chain(grid) {
+                match data::parameter(wanted, &taken, function.span) {
+                    Ok(parameter) => ours.push(parameter),
+                    Err(reason) => report.add(function.span, reason),
+                }
+            }
+        }
+        ours
+    }
+
+    /// What is made of a flat body before its accesses are confined, pass by pass; and what its addresses are made of.
+    fn transform(
+        &self,
+        statements: Vec<Statement>,
+        ours: &[Variable],
+        scopes: &mut Scopes,
+        budget: &mut Budget,
+        report: &mut Report,
+    ) -> (Vec<Statement>, Roots) {
+        let statements = arguments::lower(statements, scopes, report);
+        let statements = data::replace(statements, ours, self.symbols, scopes, report);
+        let roots = roots::find(&statements, self.symbols, report);
+        let mut statements = generic::resolve(statements, scopes, budget, report);
+        reductions::of_one_kind(&mut statements, scopes);
+        meets::branch_around(&mut statements);
+        strides::fold(&mut statements);
+        remainders::fold(&mut statements);
+        inductions::normalise(&mut statements);
+        bounded::copy(&mut statements, scopes);
+        unroll::unroll(&mut statements);
+        addresses::fold(&mut statements);
+        (statements, roots)
+    }
+
+    /// An entry of a confined text with these parameters and directives.
+    fn version(
+        &self,
+        name: &str,
+        (parameters, directives): (Vec<Variable>, Vec<Directive>),
+        body: Option<Vec<Statement>>,
+    ) -> Function {
+        let function = self.function;
+        let linkage = match function.linkage {
+            Linkage::Internal => Linkage::Internal,
+            Linkage::Visible | Linkage::Weak | Linkage::Extern | Linkage::Common => Linkage::Visible,
+        };
+        let (returns, attributes) = Default::default();
+        let (kind, name, span) = (function.kind, name.to_owned(), function.span);
+        Function { kind, linkage, name, returns, parameters, attributes, directives, body, span }
+    }
+}
+
+/// What the text of an entry is written from.
+struct Emission<'b> {
+    span: Span,
+    statements: &'b [Statement],
+    scopes: &'b Scopes,
+    variables: &'b [(Variable, Symbol)],
+    tables: access::Tables<'b>,
+    shared: &'b Shared,
+    called: &'b InUse<'b>,
+    slices: Slices,
+    /// Whether there are asynchronous copies.
+    copies: bool,
+}
+
+/// A text, the registers that begin as zero, and how its loops end.
+struct Emitted {
+    text: Vec<Statement>,
+    zeroed: BTreeSet<(Class, u32)>,
+    ends: Ends,
+}
+
+/// A statement with its place in the body before, where it has one.
+type Placed<'s> = (Option<usize>, &'s Statement);
+
+impl Emission<'_> {
+    /// The text in which nothing is taken to be proven.
+    fn plain(&self, how: (&HashSet<String>, Option<&Ends>), report: &mut Report) -> Emitted {
+        let list: Vec<Placed<'_>> =
+            self.statements.iter().enumerate().map(|(index, found)| (Some(index), found)).collect();
+        self.write(&list, None, how, report)
+    }
+
+    /// The text of a body, with what is proven of its accesses and where its versions of loops begin, if it is a fast
+    /// version; with the loops whose first turns are peeled, and how loops end where that is known.
+    fn write(
+        &self,
+        list: &[Placed<'_>],
+        fast: Option<(&Proven, &HashMap<String, String>)>,
+        (peels, given): (&HashSet<String>, Option<&Ends>),
+        report: &mut Report,
+    ) -> Emitted {
+        let Self { span, variables, shared, called, copies, .. } = *self;
         // Whoever launches a fast version does not cut its grid.
-        let sums = if fast.is_none() { slices } else { Slices::default() };
+        let sums = if fast.is_none() { self.slices } else { Slices::default() };
+        let confined = self.accesses(list, fast.map(|(proven, _)| proven), sums, report);
+        let zeroed = assign::unassigned(&confined, report);
+        let zeroes = assign::zeroes(&zeroed, span);
+        let mut zeroed_first: Vec<Statement> = zeroes.chain(confined).collect();
+        if let Some(place) = locals::place(&zeroed_first) {
+            zeroed_first.splice(place..place, prologue::zero_locals(variables, span));
+        }
+        if copies {
+            zeroed_first = copies::await_at_exits(zeroed_first);
+        }
+        let none = HashMap::default();
+        let begins = fast.map_or(&none, |(_, begins)| begins);
+        let mut registers = self.scopes.counts().clone();
+        let peeled = peel::find_again(&zeroed_first, peels);
+        let firsts = peel::write(&mut zeroed_first, peeled, &mut registers);
+        let mut looking = poll::insert(&zeroed_first, fast.is_some(), copies, (begins, &firsts), given);
+        let (met, meetings) =
+            meets::gather(std::mem::take(&mut looking.statements), (fast.is_some(), copies));
+        let looked = warps::check(met, copies, meetings);
+        let of_gates = called.registers();
+        let mut text = prologue::declarations(&registers, (looking.counters, sums), of_gates, variables);
+        text.extend(prologue::instructions(looking.starts, span));
+        text.extend(sums.prologue(span));
+        text.extend(shared.bounds(span));
+        let mut looked = called.expand(looked);
+        prologue::clear_locals(&mut looked, variables);
+        shared::ease(&mut looked);
+        let place = clearing::place(&looked);
+        looked.splice(place..place, shared.zeroes(span));
+        text.append(&mut looked);
+        Emitted { text, zeroed, ends: looking.ends }
+    }
+
+    /// The statements with what confines their accesses, and an end.
+    fn accesses(
+        &self,
+        list: &[Placed<'_>],
+        proven: Option<&Proven>,
+        sums: Slices,
+        report: &mut Report,
+    ) -> Vec<Statement> {
+        let mut confined = Vec::with_capacity(self.statements.len());
         for (index, (origin, statement)) in list.iter().enumerate() {
             match statement {
                 Statement::Instruction(instruction) => {
-                    let clamp = origin.and_then(|index| shared.clamp(index));
-                    let known = |operand| fast.and_then(|(proven, _)| proven.get(&(index, operand)).copied());
+                    let clamp = origin.and_then(|index| self.shared.clamp(index));
+                    let known = |operand| proven.and_then(|proven| proven.get(&(index, operand)).copied());
                     let sliced = sums.replace(instruction.clone());
-                    if let Err(reason) = tables.confine(sliced, clamp, &known, &mut confined) {
+                    if let Err(reason) = self.tables.confine(sliced, clamp, &known, &mut confined) {
                         report.add(instruction.span, reason);
-                    } else if clamp.is_some_and(|clamp| !shared.holds(clamp)) {
+                    } else if clamp.is_some_and(|clamp| !self.shared.holds(clamp)) {
                         let what = "a matrix that takes more than there is of shared memory".to_owned();
                         report.add(instruction.span, Reason::NotImplemented { what });
                     }
@@ -165,85 +340,34 @@ pub(super) fn confine<'a>(
             }
         }
         if !ends(&confined) {
-            confined.push(prologue::instruction("ret", &[], Vec::new(), function.span));
+            confined.push(prologue::instruction("ret", &[], Vec::new(), self.span));
         }
-        let zeroed = assign::unassigned(&confined, report);
-        let zeroes = assign::zeroes(&zeroed, function.span);
-        let mut zeroed_first: Vec<Statement> = zeroes.chain(confined).collect();
-        if let Some(place) = locals::place(&zeroed_first) {
-            zeroed_first.splice(place..place, prologue::zero_locals(&variables, function.span));
-        }
-        if copies {
-            zeroed_first = copies::await_at_exits(zeroed_first);
-        }
-        let none = HashMap::default();
-        let begins = fast.map_or(&none, |(_, begins)| begins);
-        let mut registers = scopes.counts().clone();
-        let peeled = peel::find_again(&zeroed_first, peels);
-        let firsts = peel::write(&mut zeroed_first, peeled, &mut registers);
-        let mut looking = poll::insert(&zeroed_first, fast.is_some(), copies, (begins, &firsts), given);
-        let (met, meetings) =
-            meets::gather(std::mem::take(&mut looking.statements), (fast.is_some(), copies));
-        let looked = warps::check(met, copies, meetings);
-        let of_gates = called.registers();
-        let mut statements =
-            prologue::declarations(&registers, (looking.counters, sums), of_gates, &variables);
-        statements.extend(prologue::instructions(looking.starts, function.span));
-        statements.extend(sums.prologue(function.span));
-        statements.extend(shared.bounds(function.span));
-        let mut looked = called.expand(looked);
-        prologue::clear_locals(&mut looked, &variables);
-        shared::ease(&mut looked);
-        let place = clearing::place(&looked);
-        looked.splice(place..place, shared.zeroes(function.span));
-        statements.append(&mut looked);
-        (statements, zeroed, looking.ends)
-    };
-    let list: Vec<_> = statements.iter().enumerate().map(|(index, found)| (Some(index), found)).collect();
-    let none = HashSet::default();
-    let nothing_ends = Ends::default();
-    let given = Some(&nothing_ends).filter(|_| effort == Effort::Plain);
-    let (mut confined, zeroed, ends) = body(&list, None, (&none, given), report);
-    let directives = directives(function, report);
-    let version = |name: &str, body: Vec<Statement>| Function {
-        kind: function.kind,
-        linkage: match function.linkage {
-            Linkage::Internal => Linkage::Internal,
-            Linkage::Visible | Linkage::Weak | Linkage::Extern | Linkage::Common => Linkage::Visible,
-        },
-        name: name.to_owned(),
-        returns: Vec::new(),
-        parameters: parameters.clone(),
-        attributes: Vec::new(),
-        directives: directives.clone(),
-        body: Some(body),
-        span: function.span,
-    };
-    let may_be_fast = !faults.checks() && effort == Effort::Usual;
-    let fast = Some(names::fast(&function.name)).filter(|name| name.len() <= NAME_BYTES_MAX && may_be_fast);
-    let zeroed: Vec<String> =
-        zeroed.iter().map(|(class, number)| format!("{}{number}", class.prefix())).collect();
-    let fast = fast.and_then(|name| {
-        let fits = |proof: &Proof<'_>| is_enough(proof, &tables, shared.start(), &mut BTreeMap::new());
+        confined
+    }
+
+    /// The text of the fast version; none where nothing can be proven.
+    fn fast(&self, zeroed: &[String], ends: &Ends, budget: &mut Budget) -> Option<Vec<Statement>> {
+        let Self { statements, ref tables, shared, copies, .. } = *self;
+        let fits = |proof: &Proof<'_>| is_enough(proof, tables, shared.start(), &mut BTreeMap::new());
         let bounded =
-            (shared.is_clamped() && !copies).then(|| parameters::bound(&statements, &fits, budget)).flatten();
-        let plain = bounded.as_ref().map_or(statements.as_slice(), |(bounded, _)| bounded);
+            (shared.is_clamped() && !copies).then(|| parameters::bound(statements, &fits, budget)).flatten();
+        let plain = bounded.as_ref().map_or(statements, |(bounded, _)| bounded);
         // Of the same text it is known by now.
-        let ends = Some(&ends).filter(|_| bounded.is_none());
-        let versions = Versions::of(plain, &zeroed, ends);
+        let ends = Some(ends).filter(|_| bounded.is_none());
+        let versions = Versions::of(plain, zeroed, ends);
         let ends = ends.filter(|_| versions.is_none());
         let proven = |text: &[Statement], firsts: &Firsts, ends: Option<&Ends>| {
             let mut terms = BTreeMap::new();
-            let is_enough = |proof: &Proof<'_>| is_enough(proof, &tables, shared.start(), &mut terms);
-            let proven = versions.proven(&zeroed, (text, firsts), ends, is_enough);
+            let is_enough = |proof: &Proof<'_>| is_enough(proof, tables, shared.start(), &mut terms);
+            let proven = versions.proven(zeroed, (text, firsts), ends, is_enough);
             (proven, terms)
         };
         let text = versions.text();
         let (known, terms) = proven(text, &Firsts::default(), ends);
-        let peeled = peel::find(text, &zeroed, &versions.begins, ends);
+        let peeled = peel::find(text, zeroed, &versions.begins, ends);
         let mut peels = labels(&peeled);
         if !peels.is_empty() {
-            let (mut twice, mut registers) = (text.to_vec(), scopes.counts().clone());
+            let (mut twice, mut registers) = (text.to_vec(), self.scopes.counts().clone());
             let firsts = peel::write(&mut twice, peeled.clone(), &mut registers);
             let (known_twice, terms_twice) = proven(&twice, &firsts, None);
             // Its launches are asked no more either.
@@ -251,28 +375,21 @@ pub(super) fn confine<'a>(
                 peels.clear();
             }
         }
-        let proven = known;
+        // What is only aligned is not worth a version.
+        if !known.values().any(|known| *known == Known::Proven) {
+            return None;
+        }
         let origin = |index: Option<usize>| match &bounded {
             Some((_, origins)) => index.and_then(|index| *origins.get(index)?),
             None => index,
         };
-        let list: Vec<_> = versions.statements().map(|(index, found)| (origin(index), found)).collect();
-        // What stands against the accesses that are left has been said.
+        let list: Vec<Placed<'_>> =
+            versions.statements().map(|(index, found)| (origin(index), found)).collect();
         let ends = ends.filter(|_| peels.is_empty());
-        let body =
-            || body(&list, Some((&proven, &versions.begins)), (&peels, ends), &mut Report::default()).0;
-        // What is only aligned is not worth a version.
-        let worth = proven.values().any(|known| *known == Known::Proven);
-        worth.then(|| version(&name, body()))
-    });
-    // Where there is a fast version, this is seldom launched; and nobody waits for one that tells what goes astray.
-    if fast.is_none() && may_be_fast {
-        let peels = labels(&peel::find(&statements, &zeroed, &HashMap::default(), Some(&ends)));
-        if !peels.is_empty() {
-            confined = body(&list, None, (&peels, None), &mut Report::default()).0;
-        }
+        // What stands against the accesses that are left has been said.
+        let how = (&peels, ends);
+        Some(self.write(&list, Some((&known, &versions.begins)), how, &mut Report::default()).text)
     }
-    (version(&names::entry(&function.name), confined), fast)
 }
 
 fn labels(loops: &[Peeled]) -> HashSet<String> {

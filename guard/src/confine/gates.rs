@@ -215,7 +215,7 @@ fn caller(function: &Function, arguments: &[Class], results: &[Class]) -> Vec<St
 }
 
 fn image(of: &Of<'_>, function: &Function, budget: &mut Budget, report: &mut Report) -> Option<Image> {
-    let Of { module, functions, symbols, marks } = *of;
+    let module = of.module;
     let before = report.findings.len();
     if let Err(reason) = names::check_symbol(&function.name) {
         report.add(function.span, reason);
@@ -223,77 +223,8 @@ fn image(of: &Of<'_>, function: &Function, budget: &mut Budget, report: &mut Rep
     let arguments = classes(&function.parameters, report);
     let results = classes(&function.returns, report);
     let body = caller(function, &arguments, &results);
-    let (none, faults, gates) = (HashMap::default(), Faults::default(), Gates::default());
-    let mut flat = Flat::default();
-    let mut flattener = Flattener {
-        in_place: None,
-        symbols,
-        parameters: &none,
-        functions,
-        gates: &gates,
-        variables: Variables::default(),
-        scopes: Scopes::default(),
-        calls: Vec::new(),
-        arguments: HashMap::default(),
-        lists: Vec::new(),
-        faults: &faults,
-        place: (0, 0),
-        held: Vec::new(),
-        stops: None,
-        depth: 0,
-        budget,
-        report,
-    };
-    flattener.block(&body, &mut flat);
-    let Flattener { mut scopes, variables, stops, report, .. } = flattener;
-    if stops.is_some() {
-        let what = "a call through a pointer in a gate".to_owned();
-        report.add(function.span, Reason::NotImplemented { what });
-    }
-    if !variables.into_placed().is_empty() {
-        report.add(function.span, Reason::NotImplemented { what: "a variable in a gate".to_owned() });
-    }
-    let statements = arguments::lower(flat.statements, &mut scopes, report);
-    let mut confined = Vec::with_capacity(statements.len());
-    let tables = confined_access::Tables::new(symbols, &[], (&none, None), Default::default());
-    let origins = Origins::find(&statements, &marks.variables);
-    let last = statements.len().saturating_sub(1);
-    for (index, statement) in statements.into_iter().enumerate() {
-        let Statement::Instruction(mut found) = statement else {
-            confined.push(statement);
-            continue;
-        };
-        if let Some(told) = marks.told.get(&found.span.start)
-            && let [_, from] = found.operands.as_mut_slice()
-            && *from == Operand::Integer(0)
-        {
-            *from = register(told);
-        }
-        let span = found.span;
-        let checked = table::check(&found).and_then(|row| {
-            let whose = origins.whose(row, &found);
-            let found = named(row, found)?;
-            let row = table::check(&found)?;
-            match (gates::forbidden(row, &found), marks.protected.contains(&span.start), whose) {
-                (Some(what), ..) if index < last => {
-                    Err(Reason::NotImplemented { what: format!("{what} in a gate") })
-                }
-                (None, false, Whose::Either) => {
-                    let what = "an address that may be the module's or the caller's, in a gate".to_owned();
-                    Err(Reason::NotImplemented { what })
-                }
-                (_, marked, whose) => Ok((found, marked || whose == Whose::Modules)),
-            }
-        });
-        let done = match checked {
-            Ok((found, true)) => protected(found, &mut scopes, &mut confined),
-            Ok((found, false)) => tables.confine(found, None, &|_| None, &mut confined),
-            Err(reason) => Err(reason),
-        };
-        if let Err(reason) = done {
-            report.add(span, reason);
-        }
-    }
+    let (statements, mut scopes) = flatten(of, function, &body, budget, report);
+    let confined = accesses(of, statements, &mut scopes, report);
     let passed = gates::registers(&arguments, &results).0;
     let passed: Vec<_> = passed.iter().map(String::as_str).chain(gates::TOLD).collect();
     let zeroed: BTreeSet<(Class, u32)> = assign::unassigned(&confined, report)
@@ -336,6 +267,101 @@ fn image(of: &Of<'_>, function: &Function, budget: &mut Budget, report: &mut Rep
         version: of.module.version,
         architecture: String::new(),
     })
+}
+
+/// The body of a gate without scopes and calls, with canonical names.
+fn flatten(
+    of: &Of<'_>,
+    function: &Function,
+    body: &[Statement],
+    budget: &mut Budget,
+    report: &mut Report,
+) -> (Vec<Statement>, Scopes) {
+    let (none, faults, gates) = (HashMap::default(), Faults::default(), Gates::default());
+    let mut flat = Flat::default();
+    let mut flattener = Flattener {
+        in_place: None,
+        symbols: of.symbols,
+        parameters: &none,
+        functions: of.functions,
+        gates: &gates,
+        variables: Variables::default(),
+        scopes: Scopes::default(),
+        calls: Vec::new(),
+        arguments: HashMap::default(),
+        lists: Vec::new(),
+        faults: &faults,
+        place: (0, 0),
+        held: Vec::new(),
+        stops: None,
+        depth: 0,
+        budget,
+        report,
+    };
+    flattener.block(body, &mut flat);
+    let Flattener { mut scopes, variables, stops, report, .. } = flattener;
+    if stops.is_some() {
+        let what = "a call through a pointer in a gate".to_owned();
+        report.add(function.span, Reason::NotImplemented { what });
+    }
+    if !variables.into_placed().is_empty() {
+        report.add(function.span, Reason::NotImplemented { what: "a variable in a gate".to_owned() });
+    }
+    let statements = arguments::lower(flat.statements, &mut scopes, report);
+    (statements, scopes)
+}
+
+/// The statements of a gate with what confines their accesses: to the module's window where its author said so, else to the
+/// caller's.
+fn accesses(
+    of: &Of<'_>,
+    statements: Vec<Statement>,
+    scopes: &mut Scopes,
+    report: &mut Report,
+) -> Vec<Statement> {
+    let Of { symbols, marks, .. } = *of;
+    let none = HashMap::default();
+    let mut confined = Vec::with_capacity(statements.len());
+    let tables = confined_access::Tables::new(symbols, &[], (&none, None), Default::default());
+    let origins = Origins::find(&statements, &marks.variables);
+    let last = statements.len().saturating_sub(1);
+    for (index, statement) in statements.into_iter().enumerate() {
+        let Statement::Instruction(mut found) = statement else {
+            confined.push(statement);
+            continue;
+        };
+        if let Some(told) = marks.told.get(&found.span.start)
+            && let [_, from] = found.operands.as_mut_slice()
+            && *from == Operand::Integer(0)
+        {
+            *from = register(told);
+        }
+        let span = found.span;
+        let checked = table::check(&found).and_then(|row| {
+            let whose = origins.whose(row, &found);
+            let found = named(row, found)?;
+            let row = table::check(&found)?;
+            match (gates::forbidden(row, &found), marks.protected.contains(&span.start), whose) {
+                (Some(what), ..) if index < last => {
+                    Err(Reason::NotImplemented { what: format!("{what} in a gate") })
+                }
+                (None, false, Whose::Either) => {
+                    let what = "an address that may be the module's or the caller's, in a gate".to_owned();
+                    Err(Reason::NotImplemented { what })
+                }
+                (_, marked, whose) => Ok((found, marked || whose == Whose::Modules)),
+            }
+        });
+        let done = match checked {
+            Ok((found, true)) => protected(found, scopes, &mut confined),
+            Ok((found, false)) => tables.confine(found, None, &|_| None, &mut confined),
+            Err(reason) => Err(reason),
+        };
+        if let Err(reason) = done {
+            report.add(span, reason);
+        }
+    }
+    confined
 }
 
 /// A generic access as one of global memory: a gate reaches no other, of the module's or the caller's.

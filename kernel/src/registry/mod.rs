@@ -1,7 +1,7 @@
 //! A device's capabilities: the tree of them, the objects they name, and the way back of both.
 //!
 //! What ends is *marked* in one step, and from then on nothing of the kernel admits it. Each session that held some of it
-//! gets a [`Batch`] of its dead handles, which its reaper has the executor unbind (*severed*), and then unmap or drain
+//! gets a [`Batch`] of its dead handles, which the session has the executor unbind (*severed*), and then unmap or drain
 //! (*quiescent*). An object that nobody names, and that no work can reach, is given back.
 
 pub(crate) mod batch;

@@ -678,7 +678,7 @@ impl Session {
                 What::Point(_) | What::Program | What::Peer | What::Module(_) => {}
             }
         }
-        // Before anything is given back: its reaper lets go of what it holds.
+        // Before anything is given back: the task that reclaims lets go of what it holds.
         self.phase.send_replace(Phase::Closed);
         self.registry().close_line(self.line);
         self.registry().may_give_back_all(objects);

@@ -83,7 +83,7 @@ impl Session {
     }
 
     /// These capabilities of it have ended. Whoever is mapping their memory gives up, and lets go of whoever that is of: its
-    /// reaper may have to wait for an executor before it comes to them.
+    /// task that reclaims may have to wait for an executor before it comes to them.
     pub(crate) fn has_ended(&self, ended: &[Ended]) {
         let mappings = self.mappings.borrow();
         ended.iter().filter_map(|one| mappings.get(&one.handle)).for_each(|mapping| mapping.end());
@@ -168,7 +168,7 @@ impl Session {
         drop(tokio::time::timeout(patience, reaping.wait_for(|batches| *batches == 0)).await);
     }
 
-    /// The reaper: severs one batch after the other. Ends with the session.
+    /// Severs one batch after the other. Ends with the session.
     pub(crate) async fn reap_what_dies(self: Rc<Self>) {
         loop {
             let batch = self.dying.take();

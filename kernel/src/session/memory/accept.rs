@@ -256,7 +256,7 @@ impl Session {
         memory.add_mapping();
         self.mappings.borrow_mut().insert(handle, Rc::clone(&mapping));
         let settling = Settling(Rc::clone(&mapping));
-        // From here on the reaper undoes what was done when `held` goes.
+        // From here on the task that reclaims undoes what was done when `held` goes.
         let part = Part { offset: view.offset, end: view.offset + view.bytes };
         self.share(&lender, &mapping, part, &held).await?;
         let address = range.start().0;

@@ -5,7 +5,7 @@ use std::{path::Path, time::Instant};
 use bulkhead_client::{Session, Stream};
 
 use super::{Amounts, Findings, Trouble, milliseconds, observer::Observer, tenant};
-use crate::bench::samples::Samples;
+use crate::samples::Samples;
 
 /// Sessions before those that are measured.
 const WARM: usize = 2;

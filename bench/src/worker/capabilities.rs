@@ -6,7 +6,7 @@ use bulkhead_caps::{Access, Child, Error, Extent, Kind, Limits, Line, Need, Owne
 use bulkhead_schema::Handle;
 
 use super::{Amounts, Findings, Trouble};
-use crate::bench::samples::Samples;
+use crate::samples::Samples;
 
 const BUFFER_BYTES: u64 = 1 << 20;
 const NEED: Need = Need { kind: Kind::Buffer, access: Access::Read, offset: 0, bytes: 64 };

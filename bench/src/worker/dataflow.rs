@@ -13,7 +13,7 @@ use super::{
     Amounts, Findings, Trouble, milliseconds,
     tenant::{self, PATIENCE, Tenant, after_stage},
 };
-use crate::bench::samples::Samples;
+use crate::samples::Samples;
 
 const STAGES: usize = 4;
 const WARM: usize = 1;

@@ -42,7 +42,7 @@ pub(crate) use effort::Effort;
 
 /// Measure on whatever libcuda.so.1 is found, and print the figures as JSON.
 #[derive(Debug, Args)]
-pub(crate) struct WorkerArguments {
+pub struct WorkerArguments {
     /// What to measure; without it, only say what was found.
     #[arg(long, value_enum, value_delimiter = ',')]
     what: Vec<Group>,
@@ -141,14 +141,19 @@ impl Findings {
     }
 }
 
-pub(crate) fn worker(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
+/// Measures on whatever driver is found, and prints the figures as JSON. What fails is in there.
+///
+/// # Errors
+/// Where nothing can be measured as it was asked for.
+pub fn worker(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
     // Dies with what started it, whatever happens to that.
     let parent = Some(rustix::process::Signal::KILL);
-    rustix::process::set_parent_process_death_signal(parent).map_err(Failure::doing("PR_SET_PDEATHSIG"))?;
+    rustix::process::set_parent_process_death_signal(parent)
+        .map_err(|error| format!("PR_SET_PDEATHSIG: {error}"))?;
     let amounts = arguments.effort.amounts();
     if let Some(held) = arguments.hold {
         let socket = arguments.socket.clone().unwrap_or_else(bulkhead_client::default_socket);
-        cleanup::hold(&socket, held).map_err(|trouble| Failure::new(trouble.to_string()))?;
+        cleanup::hold(&socket, held).map_err(|trouble| trouble.to_string())?;
     }
     let found = match arguments.what[..] {
         [group] if !group.exists_natively() => {
@@ -156,7 +161,7 @@ pub(crate) fn worker(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
             apart(group, &socket, amounts)
         }
         _ if arguments.what.iter().any(|group| !group.exists_natively()) => {
-            return Err(Failure::new("what only Bulkhead has is measured apart from the driver"));
+            return Err("what only Bulkhead has is measured apart from the driver".into());
         }
         _ => driver(&arguments.what, amounts),
     };

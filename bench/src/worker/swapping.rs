@@ -9,7 +9,7 @@ use super::{
     observer::Observer,
     tenant::{PAGE_BYTES, Tenant, after_stage},
 };
-use crate::bench::samples::Samples;
+use crate::samples::Samples;
 
 const SESSIONS: u32 = 3;
 /// What a session is charged for beside its buffers: its sink, and the words of its code.
@@ -100,7 +100,7 @@ impl Owner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::worker::Effort;
+    use crate::worker::Effort;
 
     #[test]
     fn three_sessions_have_one_and_a_half_times_the_memory_in_whole_pages() {

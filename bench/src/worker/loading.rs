@@ -9,7 +9,7 @@ use std::{
 use bulkhead_client::{Image, Session};
 
 use super::{Amounts, Findings, Trouble, milliseconds, observer::Observer, tenant};
-use crate::bench::samples::Samples;
+use crate::samples::Samples;
 
 /// Entries of what is loaded.
 const ENTRIES: u32 = 12;

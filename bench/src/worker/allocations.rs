@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::{Amounts, Findings, Trouble, setup::Bench};
-use crate::bench::samples::Samples;
+use crate::samples::Samples;
 
 /// Names of sizes in figures, and the sizes.
 const SIZES: [(&str, usize); 3] = [("4kib", 4 << 10), ("1mib", 1 << 20), ("64mib", 64 << 20)];

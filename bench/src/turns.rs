@@ -16,12 +16,7 @@ use super::{
     report::{Driver, Report},
     worker::Effort,
 };
-use crate::{
-    Failure,
-    place::{self, Scratch},
-    private::Kernel,
-    serve::Backend,
-};
+use crate::{Failure, Host, Kernel};
 
 /// How long a worker may take: far longer than one that works does.
 const WORKER_MAX: Duration = Duration::from_secs(240);
@@ -45,10 +40,10 @@ impl Side {
 }
 
 /// Starts workers.
-pub(super) struct Turns {
+pub(super) struct Turns<'a> {
     binary: PathBuf,
     socket: PathBuf,
-    backend: Backend,
+    host: &'a dyn Host,
 }
 
 /// What one worker does in a round.
@@ -78,9 +73,9 @@ fn turns(groups: &[Group], has_native: bool) -> Vec<Turn> {
     driver.chain(others).collect()
 }
 
-impl Turns {
-    pub(super) fn new(socket: PathBuf, backend: Backend) -> Result<Self, Failure> {
-        Ok(Self { binary: place::binary()?, socket, backend })
+impl<'a> Turns<'a> {
+    pub(super) fn new(socket: PathBuf, host: &'a dyn Host) -> Result<Self, Failure> {
+        Ok(Self { binary: host.program()?, socket, host })
     }
 
     fn command(&self, side: Side) -> Command {
@@ -96,7 +91,7 @@ impl Turns {
     /// The driver of a side, or why there is none.
     pub(super) fn describe(&self, side: Side) -> Result<Result<Driver, String>, Failure> {
         let found = output(self.command(side))
-            .map_err(|error| Failure::new(format!("looking for the {} driver: {error}", side.name())))?;
+            .map_err(|error| format!("looking for the {} driver: {error}", side.name()))?;
         if let Some(absent) = found["absent"].as_str() {
             return Ok(Err(absent.to_owned()));
         }
@@ -135,9 +130,8 @@ impl Turns {
             }
         };
         command.args(["--what", &turn.names(), "--effort", effort.name()]);
-        let own = |arguments: &[&str]| {
-            let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
-            Kernel::start_with(self.backend, &arguments).map_err(|failure| failure.to_string())
+        let own = |arguments: &[&str]| -> Result<Box<dyn Kernel>, String> {
+            self.host.start(arguments).map_err(|failure| failure.to_string())
         };
         let amounts = effort.amounts();
         let mut cache = None;
@@ -150,9 +144,9 @@ impl Turns {
                 Some(own(&["--device-memory", &device, "--swap-memory", &swap])?)
             }
             Place::Cache => {
-                let folder = Scratch::new().map_err(|failure| failure.to_string())?;
-                let folder = cache.insert(folder).path();
-                Some(own(&["--cache", &folder.display().to_string()])?)
+                let folder = self.host.scratch().map_err(|failure| failure.to_string())?;
+                let folder = (**cache.insert(folder)).as_ref().display().to_string();
+                Some(own(&["--cache", &folder])?)
             }
         };
         match &kernel {
@@ -200,6 +194,8 @@ fn output_within(mut command: Command, limit: Duration) -> Result<Value, String>
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -216,11 +212,32 @@ mod tests {
         assert_eq!(told(&[Group::Ping], true), ["bulkhead ping"]);
     }
 
+    /// Where there is nothing to be had.
+    struct Nowhere;
+
+    impl Host for Nowhere {
+        fn program(&self) -> Result<PathBuf, Failure> {
+            Err("nowhere".into())
+        }
+
+        fn start(&self, _: &[&str]) -> Result<Box<dyn Kernel>, Failure> {
+            Err("nowhere".into())
+        }
+
+        fn scratch(&self) -> Result<Box<dyn AsRef<Path>>, Failure> {
+            Err("nowhere".into())
+        }
+
+        fn has_native(&self) -> bool {
+            false
+        }
+    }
+
     #[test]
     fn a_group_that_fails_is_told_once_and_hides_no_other() {
         // Which is no worker.
         let binary = PathBuf::from("/bin/false");
-        let turns = Turns { binary, socket: PathBuf::new(), backend: Backend::Software };
+        let turns = Turns { binary, socket: PathBuf::new(), host: &Nowhere };
         let driver = Driver { library: String::new(), device: String::new(), cuda_version: 0 };
         let groups = vec![Group::Ping, Group::Sessions, Group::Capabilities];
         let mut report = Report::new(groups, Effort::Quick, 3, Err("none".to_owned()), driver);

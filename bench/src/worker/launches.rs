@@ -8,7 +8,7 @@ use std::{
 use bulkhead_cuda::native::Refusal;
 
 use super::{Amounts, Findings, Trouble, setup::Bench};
-use crate::bench::samples::Samples;
+use crate::samples::Samples;
 
 /// Half of Bulkhead's ring.
 const BURST: u32 = bulkhead_schema::limits::RING_RECORDS / 2;

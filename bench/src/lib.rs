@@ -13,32 +13,63 @@ mod software;
 mod turns;
 mod worker;
 
-use std::process::ExitCode;
+use std::{
+    error::Error,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::Args;
 
-use crate::{Failure, private::Kernel, serve::Backend};
 use figures::Group;
 use report::Report;
 use turns::{Side, Turns};
 use worker::Effort;
-pub(crate) use worker::{WorkerArguments, worker};
+pub use worker::{WorkerArguments, worker};
+
+/// Why nothing could be measured, in words.
+pub type Failure = Box<dyn Error>;
+
+/// A private kernel; ends when dropped.
+pub trait Kernel {
+    /// Its socket for clients.
+    fn socket(&self) -> PathBuf;
+    /// What it has said so far.
+    fn log(&self) -> String;
+}
+
+/// The program that measures.
+pub trait Host {
+    /// Its file: `PROGRAM bench-worker` measures, and `PROGRAM run` runs a program on Bulkhead.
+    ///
+    /// # Errors
+    /// Where it is not known.
+    fn program(&self) -> Result<PathBuf, Failure>;
+
+    /// Starts a private kernel, with these arguments besides.
+    ///
+    /// # Errors
+    /// Where it does not listen.
+    fn start(&self, arguments: &[&str]) -> Result<Box<dyn Kernel>, Failure>;
+
+    /// A fresh directory, removed when dropped.
+    ///
+    /// # Errors
+    /// Where none can be made.
+    fn scratch(&self) -> Result<Box<dyn AsRef<Path>>, Failure>;
+
+    /// Whether there may be a driver to compare with: not where the software GPU was asked for.
+    fn has_native(&self) -> bool;
+}
 
 /// Turns of each side unless told otherwise.
 const ROUNDS: usize = 5;
 /// A quick measurement only shows that everything works.
 const ROUNDS_QUICK: usize = 1;
 
-/// Measure Bulkhead against the driver alone, in alternating processes.
-///
-/// Starts a private kernel, then measures in turns: a process that calls NVIDIA's driver, and the same program
-/// through `bulkhead run`; then what only Bulkhead has, each group in a process of its own. Each figure is the
-/// median over the rounds; the table shows both, how they compare, and whether the agreed bar is met. Where there is no NVIDIA driver, only the software GPU is measured, and
-/// no bar is judged.
-///
-/// Exit status: 0 when everything was measured, whatever the bars say (but see --strict); 1 otherwise.
+/// What to measure, and how.
 #[derive(Debug, Args)]
-pub(crate) struct Arguments {
+pub struct Arguments {
     /// Turns of each side [default: 5, or 1 with --quick].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
@@ -57,31 +88,33 @@ pub(crate) struct Arguments {
     /// Measure how fast the software GPU computes instead: its interpreter, its compiled code, and the same kernels in C.
     #[arg(long, conflicts_with_all = ["rounds", "only"])]
     software: bool,
-    /// Which device the private kernel drives.
-    #[arg(long, value_enum, default_value_t = Backend::Auto, env = "BULKHEAD_BACKEND")]
-    backend: Backend,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+/// Measures, and prints what was found.
+///
+/// # Errors
+/// Where no kernel starts, or no program runs on it.
+pub fn run(arguments: &Arguments, host: &dyn Host) -> Result<ExitCode, Failure> {
     if arguments.software {
         return software::run(arguments.quick, arguments.json, arguments.strict);
     }
     let groups = if arguments.only.is_empty() { Group::ALL.to_vec() } else { arguments.only.clone() };
-    let kernel = Kernel::start(arguments.backend)?;
-    let turns = Turns::new(kernel.socket(), arguments.backend)?;
-    let native = match arguments.backend {
-        Backend::Software => Err("not measured: the software GPU was asked for".to_owned()),
-        Backend::Auto | Backend::Cuda => turns.describe(Side::Native)?,
+    let kernel = host.start(&[])?;
+    let turns = Turns::new(kernel.socket(), host)?;
+    let native = if host.has_native() {
+        turns.describe(Side::Native)?
+    } else {
+        Err("not measured: the software GPU was asked for".to_owned())
     };
     let bulkhead = turns.describe(Side::Bulkhead)?;
-    let bulkhead = bulkhead.map_err(|absent| {
-        Failure::new(format!("no program runs on Bulkhead here: {absent}\n{}", kernel.log()))
-    })?;
+    let bulkhead =
+        bulkhead.map_err(|absent| format!("no program runs on Bulkhead here: {absent}\n{}", kernel.log()))?;
     if native.as_ref().is_ok_and(|native| native.library == bulkhead.library) {
-        return Err(Failure::new(format!(
-            "what is found without Bulkhead is Bulkhead's own {}: take it out of LD_LIBRARY_PATH",
-            bulkhead.library
-        )));
+        let library = &bulkhead.library;
+        return Err(format!(
+            "what is found without Bulkhead is Bulkhead's own {library}: take it out of LD_LIBRARY_PATH"
+        )
+        .into());
     }
     let effort = match (arguments.quick, &native) {
         (true, _) => Effort::Quick,

@@ -5,7 +5,7 @@ use std::{path::Path, time::Instant};
 use bulkhead_client::Connection;
 
 use super::{Amounts, Findings, Trouble};
-use crate::bench::samples::Samples;
+use crate::samples::Samples;
 
 const WARM: usize = 200;
 

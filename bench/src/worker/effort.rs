@@ -15,7 +15,7 @@ pub(crate) enum Effort {
 
 /// How often, and how large.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::bench) struct Amounts {
+pub(crate) struct Amounts {
     pub(super) bursts: usize,
     pub(super) sustained_launches: u32,
     pub(super) sustained_runs: usize,
@@ -40,7 +40,7 @@ pub(in crate::bench) struct Amounts {
     /// What each session has when the executor is lost.
     pub(super) survivor_bytes: u64,
     /// All memory of a device that sessions are swapped on.
-    pub(in crate::bench) little_memory_bytes: u64,
+    pub(crate) little_memory_bytes: u64,
     /// Turns of each session there.
     pub(super) swapping_cycles: usize,
     /// Rounds of what is measured without a GPU.
@@ -49,13 +49,13 @@ pub(in crate::bench) struct Amounts {
 
 impl Amounts {
     /// Room for all that sessions have on that device, twice over.
-    pub(in crate::bench) fn swap_memory_bytes(self) -> u64 {
+    pub(crate) fn swap_memory_bytes(self) -> u64 {
         self.little_memory_bytes * 3
     }
 }
 
 impl Effort {
-    pub(in crate::bench) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Quick => "quick",
             Self::Brief => "brief",
@@ -63,7 +63,7 @@ impl Effort {
         }
     }
 
-    pub(in crate::bench) fn amounts(self) -> Amounts {
+    pub(crate) fn amounts(self) -> Amounts {
         match self {
             Self::Quick => Amounts {
                 bursts: 10,

@@ -112,7 +112,7 @@ pub(super) fn run(quick: bool, as_json: bool, strict: bool) -> Result<ExitCode, 
     let mut table = String::new();
     rows.iter().for_each(|row| table.push_str(&row.line()));
     if let Some(note) = &note {
-        writeln!(table, "no C beside it: {note}").map_err(Failure::doing("the table"))?;
+        writeln!(table, "no C beside it: {note}").map_err(|error| format!("the table: {error}"))?;
     }
     if as_json {
         let figures: Vec<Value> = rows.iter().map(Row::json).collect();

@@ -11,7 +11,7 @@ use super::{
     Amounts, Findings, Trouble, milliseconds,
     tenant::{self, PAGE_BYTES, PATIENCE, Tenant},
 };
-use crate::bench::samples::Samples;
+use crate::samples::Samples;
 
 const WARM: usize = 1;
 /// Bytes of a descendant.

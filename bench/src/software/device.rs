@@ -27,7 +27,7 @@ pub(super) struct Device {
 }
 
 fn failed(error: bulkhead_gpu::Error) -> Failure {
-    Failure::new(format!("the software GPU: {error}"))
+    format!("the software GPU: {error}").into()
 }
 
 /// Parameters in a row.
@@ -54,7 +54,7 @@ impl Device {
 
     /// Launches a kernel of so many threads.
     pub(super) fn submit(&self, entry: &str, threads: u32) -> Result<(), Failure> {
-        let id = *self.entries.get(entry).ok_or_else(|| Failure::new(format!("no kernel `{entry}`")))?;
+        let id = *self.entries.get(entry).ok_or_else(|| format!("no kernel `{entry}`"))?;
         let [a, b, c] = [0, 1, 2].map(|index| WINDOW + index * ARRAY_BYTES);
         let parameters = match entry {
             "saxpy" => parameters(&[a, b], &[ONE, PLANE]),

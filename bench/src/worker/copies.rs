@@ -12,7 +12,7 @@ use super::{
     pattern::{Kind, Pattern, sentinels},
     setup::Bench,
 };
-use crate::bench::samples::Samples;
+use crate::samples::Samples;
 
 const WARM: usize = 1;
 const WARM_SMALL: usize = 10;
