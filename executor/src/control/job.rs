@@ -159,12 +159,7 @@ pub(crate) enum Ask {
 impl Ask {
     /// Whether it registers host memory, for which there may be no room.
     pub(crate) const fn registers_host(&self) -> bool {
-        matches!(
-            self,
-            Self::RegisterHost { .. }
-                | Self::SwapArea { descriptor: Some(_), .. }
-                | Self::Change(Change::MapHost { .. })
-        )
+        matches!(self, Self::RegisterHost { .. } | Self::Change(Change::MapHost { .. }))
     }
 
     /// Whether it would bind something that these take back.

@@ -136,10 +136,8 @@ impl Control {
     /// Does a job, or puts it aside where it registers host memory and there is no room: others go on meanwhile.
     fn job_or_park(&mut self, job: Job) {
         // Whatever undoes what was put aside comes before it is done.
-        match &job.ask {
-            Ask::Unbind(runs) => self.refuse_parked(|ask| ask.binds_any_of(runs)),
-            Ask::SwapArea { .. } => self.refuse_parked(|ask| matches!(ask, Ask::SwapArea { .. })),
-            _ => {}
+        if let Ask::Unbind(runs) = &job.ask {
+            self.refuse_parked(|ask| ask.binds_any_of(runs));
         }
         if job.ask.registers_host() && !self.executor.reaper.has_room() {
             self.parked.push((Instant::now(), job));

@@ -153,6 +153,8 @@ impl Control {
         }
         self.area = match descriptor {
             None => None,
+            // The kernel has somebody else swapped out meanwhile, so it is not put aside.
+            Some(_) if !self.executor.reaper.has_room() => return Err(reaper_is_full()),
             Some(descriptor) => Some(self.pin(bytes, descriptor)?),
         };
         Ok(())

@@ -36,8 +36,8 @@ const MAPPINGS_PER_WAITING: usize = 8;
 const MAPPINGS_USUAL: usize = 65_530;
 /// How long whoever wants to register more waits for room: one session's memory may fill it, and everybody else goes on then.
 pub(crate) const ROOM: Duration = Duration::from_secs(10);
-/// Somebody still wants room who asked so long ago.
-const WANTS: Duration = Duration::from_secs(1);
+/// Somebody still wants room who asked so long ago: who was refused and asks again wants it all the time.
+const WANTS: Duration = Duration::from_secs(15);
 
 /// How many pages and pieces may wait.
 fn waiting_max() -> usize {
@@ -187,7 +187,8 @@ impl Remains {
         let mut waiting = VecDeque::new();
         let mut held_up: Option<Instant> = None;
         loop {
-            let next = if waiting.is_empty() {
+            // Slots that close are counted, and are in no queue.
+            let next = if waiting.is_empty() && !self.waiting.is_full() {
                 self.receiver.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected)
             } else {
                 self.receiver.recv_timeout(LOOK)

@@ -87,10 +87,11 @@ fn round_up(variable: &mut Variable) {
     let Some(bytes) = names::variable_bytes(variable).filter(|_| variable.space == Space::Shared) else {
         return;
     };
-    if !bytes.is_multiple_of(WORD_BYTES) {
+    let Some(whole) = bytes.checked_next_multiple_of(WORD_BYTES) else { return };
+    if whole != bytes {
         variable.align = u32::try_from(names::variable_align(variable)).ok();
         (variable.ty, variable.vector) = (Type::B8, 1);
-        variable.dimensions = vec![bytes.next_multiple_of(WORD_BYTES)];
+        variable.dimensions = vec![whole];
     }
 }
 
