@@ -24,7 +24,7 @@ use crate::{
 ///
 /// Exit status: 0 when everything was measured, whatever the bars say (but see --strict); 1 otherwise.
 #[derive(Debug, Args)]
-pub(crate) struct Arguments {
+pub(crate) struct Bench {
     #[command(flatten)]
     measured: bulkhead_bench::Arguments,
     /// Which device the private kernel drives.
@@ -48,7 +48,7 @@ impl AsRef<Path> for Scratch {
     }
 }
 
-impl Host for Arguments {
+impl Host for Bench {
     fn program(&self) -> Result<PathBuf, bulkhead_bench::Failure> {
         Ok(place::binary().map_err(|failure| failure.to_string())?)
     }
@@ -67,7 +67,7 @@ impl Host for Arguments {
     }
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &Bench) -> Result<ExitCode, Failure> {
     bulkhead_bench::run(&arguments.measured, arguments).map_err(|failure| Failure::new(failure.to_string()))
 }
 

@@ -68,7 +68,7 @@ enum Command {
     /// Let a suspended session go on.
     Resume(evict::Arguments),
     /// Measure Bulkhead against the driver alone, in alternating processes.
-    Bench(bench::Arguments),
+    Bench(bench::Bench),
     /// Confine a PTX file and verify the result, without a kernel.
     Guard(guard::Arguments),
     /// Make protected modules, start and stop them, and look at their gates.
