@@ -230,7 +230,7 @@ impl<'a> Layout<'a> {
 }
 
 /// The bytes of a number of an initializer, in memory's order; none where it is none.
-fn number(value: &Operand, element: u64) -> Option<[u8; 16]> {
+pub(crate) fn number(value: &Operand, element: u64) -> Option<[u8; 16]> {
     let mut bytes = [0; 16];
     match (value, element) {
         (Operand::Integer(value), _) => bytes = value.to_le_bytes(),

@@ -77,12 +77,42 @@ fn empty_objects_of_headers_are_left_out() {
     );
 }
 
+/// A module of which one variable is named, and others are not.
+fn kept_beside(others: &str) -> Vec<String> {
+    let declared = format!(".global .align 4 .u32 known;\n{others}");
+    block(&declared, &named(&["known"])).variables.into_iter().map(|variable| variable.name).collect()
+}
+
+#[test]
+fn what_nobody_names_costs_no_module_where_it_cannot_be_had() {
+    let many = |lines: fn(usize) -> String| (0..9000).map(lines).collect::<String>();
+    for others in [
+        ".global .align 1024 .u32 aligned = 1;".to_owned(),
+        ".global .align 1024 .u32 _ZN1n7alignedE;".to_owned(),
+        many(|index| format!(".global .align 512 .b8 padded{index}[2] = {{1}};\n"))
+            .lines()
+            .take(600)
+            .collect::<Vec<_>>()
+            .join("\n"),
+        ".global .align 8 .u64 of_nothing = absent;".to_owned(),
+        ".global .align 4 .u32 narrow = known;".to_owned(),
+        ".global .align 4 .u32 many[2] = {1, 2, 3};".to_owned(),
+        ".global .align 4 .b8 _ZN1n5largeE[1073741824];".to_owned(),
+        ".extern .global .align 4 .u32 _ZN1n9elsewhereE;".to_owned(),
+        many(|index| format!(".global .align 4 .u32 small{index} = 1;\n")),
+    ] {
+        let kept = kept_beside(&others);
+        assert!(kept.contains(&"known".to_owned()) && kept.len() < 3000, "{} of {others:.200}", kept.len());
+    }
+    assert_eq!(kept_beside(".global .align 8 .u64 to[2] = {known, known+4};"), ["to", "known"]);
+}
+
 #[test]
 fn tables_that_no_code_names_leave_room_for_those_that_code_names() {
     let table = |name: &str, bytes: u64| format!(".global .align 1 .b8 {name}[{bytes}] = {{1}};\n");
-    let half = table("large", 128 << 10);
+    let half = table("large", 127 << 10);
     assert_eq!(kept(&half), ["large"]);
-    assert_eq!(kept(&(table("larger", (128 << 10) + 1) + &table("small", 8))), ["small"]);
+    assert_eq!(kept(&(table("larger", 128 << 10) + &table("small", 8))), ["small"]);
     let data = block(&(half + &table("named", 200 << 10)), &named(&["named"]));
     let found: Vec<_> = data.variables.iter().map(|variable| variable.name.as_str()).collect();
     assert_eq!(found, ["named"]);

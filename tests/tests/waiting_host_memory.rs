@@ -5,7 +5,7 @@
 
 use std::{fs, thread, time::Duration};
 
-use bulkhead_client::{Access, ErrorCode, Moment, Received, Uses};
+use bulkhead_client::{Access, ErrorCode, Moment, Received, Session, Uses};
 use bulkhead_tests::{
     kernel::Kernel,
     patience::until,
@@ -98,4 +98,37 @@ fn nobody_is_ended_for_room_that_nobody_wants() {
     let ended = tenant.session.status().unwrap_err();
     assert_eq!(ended.code, ErrorCode::LaunchTimeout, "{ended}");
     assert!(kernel.log().contains("waited 2s to register host memory"));
+}
+
+#[test]
+fn who_is_refused_room_keeps_a_standby() {
+    let kernel = Kernel::with(&["--standby"]);
+    let (_tenant, running) = runs_on(&kernel);
+    fill(&kernel);
+    let refused = kernel.open("is refused");
+    let error = refused.allocate_host(4096).map(drop).unwrap_err();
+    assert_eq!(error.code, ErrorCode::OutOfMemory, "{error}");
+    running.end();
+    until("there is room", || refused.allocate_host(4096).is_ok());
+    let log = kernel.log();
+    assert!(!log.contains("does not follow"), "{log}");
+}
+
+#[test]
+fn a_slot_that_waits_for_an_idle_device_counts_for_who_had_it() {
+    const SESSIONS: usize = 6;
+    let kernel = Kernel::with(&["--process-limit", &format!("sessions={SESSIONS}")]);
+    let (_tenant, running) = runs_on(&kernel);
+    let mut opened = 1;
+    let refused = loop {
+        match Session::open(&kernel.options("comes and goes")) {
+            Ok(session) => drop(session.allocate_mapped(4096).unwrap()),
+            Err(error) => break error,
+        }
+        opened += 1;
+        assert!(opened <= SESSIONS, "{opened} sessions have a slot");
+    };
+    assert_eq!((opened, refused.code), (SESSIONS, ErrorCode::LimitReached), "{refused}");
+    running.end();
+    until("slots come back", || Session::open(&kernel.options("newcomer")).is_ok());
 }

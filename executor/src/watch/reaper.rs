@@ -62,6 +62,11 @@ impl Waiting {
             || self.pieces.load(Ordering::Relaxed) >= self.pieces_max
     }
 
+    /// Notes that somebody found no room.
+    fn want(&self) {
+        *self.wanted.lock() = Some(Instant::now());
+    }
+
     fn is_wanted(&self) -> bool {
         self.wanted.lock().is_some_and(|asked| asked.elapsed() < WANTS)
     }
@@ -143,7 +148,7 @@ impl Reaper {
     pub(crate) fn has_room(&self) -> bool {
         let is_full = self.waiting.is_full();
         if is_full {
-            *self.waiting.wanted.lock() = Some(Instant::now());
+            self.waiting.want();
         }
         !is_full
     }
@@ -151,7 +156,11 @@ impl Reaper {
     /// Whether a session may be opened, which needs a page: also where host memory finds no room any more.
     pub(crate) fn has_room_for_a_session(&self) -> bool {
         let waiting = &self.waiting;
-        waiting.pieces.load(Ordering::Relaxed) < waiting.pieces_max.saturating_mul(2)
+        let has_room = waiting.pieces.load(Ordering::Relaxed) < waiting.pieces_max.saturating_mul(2);
+        if !has_room {
+            waiting.want();
+        }
+        has_room
     }
 
     /// Counts host memory that somebody else gives back, until the result is dropped.
@@ -203,11 +212,12 @@ impl Remains {
             while let Some(next) = waiting.pop_front() {
                 let bytes = next.bytes();
                 let mut next = Some(next);
-                let mut give_back = || next.take().into_iter().for_each(|next| next.give_back(gpu));
-                if self.waiting.is_full() {
-                    executor.try_drained(&mut give_back);
-                } else {
-                    executor.while_idle(&mut give_back);
+                let give_back = |next: &mut Option<Reaped>| {
+                    next.take().into_iter().for_each(|next| next.give_back(gpu));
+                };
+                executor.while_idle(|| give_back(&mut next));
+                if next.is_some() && self.waiting.is_full() {
+                    executor.try_drained(|| give_back(&mut next));
                 }
                 if let Some(next) = next {
                     waiting.push_front(next);

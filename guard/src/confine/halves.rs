@@ -270,7 +270,11 @@ impl<'a> Flattener<'a> {
             return Err(Reason::Malformed("an atomic operation takes an address".to_owned()));
         };
         let is_word = match &base {
-            AddressBase::Register(name) => matches!(Class::parse(name), Some((Class::Word, _))),
+            AddressBase::Register(name) => match Class::parse(name) {
+                Some((Class::Word, _)) => true,
+                Some((Class::Double, _)) => false,
+                _ => return Err(Reason::Malformed("an address has 32 or 64 bits".to_owned())),
+            },
             AddressBase::Symbol(_) | AddressBase::Absolute => space == Some("shared"),
         };
         let (class, bits, signed) =

@@ -9,8 +9,8 @@ use crate::maps::{HashMap, HashSet};
 use crate::ast::{AddressBase, Item, Linkage, Module, Operand, Space, Statement, Type, Variable};
 use crate::confine::Stray;
 use crate::confine::pointers::Numbers;
-use crate::data::{Data, Layout, is_managed};
-use crate::limits::{CONSTANT_BYTES_MAX, DATA_INITIAL_BYTES_MAX, SHARED_BYTES_MAX};
+use crate::data::{self, Data, Layout, is_managed};
+use crate::limits::{CONSTANT_BYTES_MAX, DATA_ALIGN_MAX, DATA_INITIAL_BYTES_MAX, SHARED_BYTES_MAX};
 use crate::names;
 use crate::report::{Reason, Report};
 
@@ -59,7 +59,7 @@ impl Symbols {
         for item in &module.items {
             let Item::Variable(variable) = item else { continue };
             let is_named = || named.contains(variable.name.as_str()) || is_managed(variable);
-            if variable.space == Space::Global && !is_named() && !unnamed.keeps(variable) {
+            if variable.space == Space::Global && !is_named() && !unnamed.keeps(variable, &symbols.numbers) {
                 continue;
             }
             match confined(variable, symbols.constants_in_block) {
@@ -190,9 +190,18 @@ impl Symbols {
 /// Variables that no function names: the host may ask for them by their names.
 #[derive(Debug)]
 struct Unnamed {
-    /// How many bytes with initial values may still be kept.
+    /// How much of initial values may still be kept, with what goes along with each.
     room: u64,
+    /// How many bytes that begin as zero may still be kept of those in namespaces.
+    zero_room: u64,
+    /// Variables of global memory that functions or initializers name.
+    globals: HashSet<String>,
 }
+
+/// The most of variables in namespaces that begin as zero and that no function names.
+const UNNAMED_ZERO_BYTES_MAX: u64 = 64 << 20;
+/// What is told of a variable beside its name, and of a value that is an address, is no more than this.
+const TOLD_BYTES: u64 = 40;
 
 impl Unnamed {
     /// Half of the room that those which functions name leave.
@@ -201,26 +210,73 @@ impl Unnamed {
             Item::Variable(variable) => Some(variable),
             Item::Function(_) | Item::Directive(_) | Item::Section(_) => None,
         });
-        let taken = variables
-            .filter(|variable| !variable.initializer.is_empty() && named.contains(variable.name.as_str()))
-            .filter_map(names::variable_bytes)
-            .fold(0, u64::saturating_add);
-        Self { room: DATA_INITIAL_BYTES_MAX.saturating_sub(taken) / 2 }
+        let (mut taken, mut globals) = (0_u64, HashSet::default());
+        for variable in variables.filter(|variable| named.contains(variable.name.as_str())) {
+            if !variable.initializer.is_empty() {
+                taken = taken.saturating_add(names::variable_bytes(variable).unwrap_or(0));
+            }
+            if variable.space == Space::Global && confined(variable, false).is_ok() {
+                globals.insert(variable.name.clone());
+            }
+        }
+        Self {
+            room: DATA_INITIAL_BYTES_MAX.saturating_sub(taken) / 2,
+            zero_room: UNNAMED_ZERO_BYTES_MAX,
+            globals,
+        }
     }
 
     /// Whether one is kept. Headers leave empty objects behind in every program that includes them, a byte each, in namespaces
-    /// of theirs, and tables: the first are nobody's, and the others get what room there is.
-    fn keeps(&mut self, variable: &Variable) -> bool {
-        let Some(bytes) = names::variable_bytes(variable) else { return true };
-        if bytes <= 1 && variable.name.starts_with("_ZN") {
-            return false;
-        }
-        if variable.initializer.is_empty() {
+    /// of theirs, and tables: the first are nobody's, and the others get what room there is. None that cannot be had is worth
+    /// the module.
+    fn keeps(&mut self, variable: &Variable, numbers: &Numbers) -> bool {
+        let in_namespace = variable.name.starts_with("_ZN");
+        let is_zero = variable.initializer.is_empty();
+        if is_zero && !in_namespace {
             return true;
         }
-        let left = self.room.checked_sub(bytes);
-        self.room = left.unwrap_or(self.room);
+        let Ok((_, Symbol { bytes, align, .. })) = confined(variable, false) else { return false };
+        if (bytes <= 1 && in_namespace) || align > DATA_ALIGN_MAX {
+            return false;
+        }
+        let (cost, room) = if is_zero {
+            (bytes.saturating_add(align), &mut self.zero_room)
+        } else {
+            let Some(addresses) = self.addresses(variable, bytes, numbers) else { return false };
+            let told = addresses
+                .saturating_add(1)
+                .saturating_mul(TOLD_BYTES)
+                .saturating_add(variable.name.len() as u64);
+            (bytes.saturating_add(align).saturating_add(told), &mut self.room)
+        };
+        let left = room.checked_sub(cost);
+        *room = left.unwrap_or(*room);
         left.is_some()
+    }
+
+    /// How many values of an initializer are addresses of variables; none where some value is of a kind that none can have.
+    fn addresses(&self, variable: &Variable, bytes: u64, numbers: &Numbers) -> Option<u64> {
+        let element = names::type_bytes(variable.ty)?;
+        let mut addresses = 0;
+        for (index, value) in variable.flat_initializer()? {
+            let end = (index as u64).checked_add(1)?.checked_mul(element)?;
+            if end > bytes {
+                return None;
+            }
+            // Functions have numbers.
+            if data::number(value, element).is_some() || numbers.value(value).is_some() {
+                continue;
+            }
+            match value {
+                Operand::Symbol(name) | Operand::SymbolOffset(name, _) | Operand::Generic(name, _)
+                    if element == 8 && self.globals.contains(name) =>
+                {
+                    addresses += 1;
+                }
+                _ => return None,
+            }
+        }
+        Some(addresses)
     }
 }
 

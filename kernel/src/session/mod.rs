@@ -638,7 +638,8 @@ impl Session {
             biased;
             closed = &mut closed => closed.map(drop),
             Ok(()) = left => {
-                let leases = (self.lease.take(), self.standby_lease.take());
+                // Whoever opened it has one session less to open until its slot is somebody's again.
+                let leases = (self.lease.take(), self.standby_lease.take(), self.place.take());
                 let link = self.link();
                 tokio::task::spawn_local(async move {
                     if let Err(error) = closed.await && link.failure().is_none() {

@@ -137,6 +137,38 @@ impl Session {
         }
     }
 
+    /// The same where the executor may find no room though a standby has some: that is asked when the executor has done it.
+    pub(crate) async fn ask_in_turn(
+        &self,
+        descriptor: OwnedFd,
+        build: impl Fn(executor_capnp::request::Builder<'_>),
+    ) -> Result<Answer, Error> {
+        self.note_asked();
+        let standby = self.standby().map(|standby| (self.pair(&standby), descriptor.try_clone()));
+        let first = self.link().send_request(Some(self.id), vec![descriptor], &mut Request::new(&build));
+        let answer = first.await?;
+        let Some((pair, copy)) = standby else { return Ok(answer) };
+        let copied = |error| {
+            Error::new(
+                ErrorCode::LimitReached,
+                format!("a descriptor for the standby cannot be copied: {error}"),
+            )
+        };
+        let second = match copy.map_err(copied) {
+            Ok(copy) => pair.second.send_request(Some(self.id), vec![copy], &mut Request::new(&build)).await,
+            Err(error) => Err(error),
+        };
+        match second {
+            // That is the one that serves now.
+            Err(error) if pair.first.failure().is_some() => Err(error),
+            Err(error) => {
+                pair.falls_behind(&error);
+                Ok(answer)
+            }
+            Ok(_) => Ok(answer),
+        }
+    }
+
     /// The same, where two answers come.
     pub(crate) fn ask_twice(
         &self,

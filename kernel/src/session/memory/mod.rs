@@ -189,7 +189,7 @@ impl Session {
             self.lower.borrow_mut().take(place).map_err(refusal::region)?;
         }
         let held = Reference::new(Rc::clone(self), handle);
-        let registered = self.ask(vec![for_executor], |request| {
+        let registered = self.ask_in_turn(for_executor, |request| {
             let mut register = request.init_register_host();
             self.write_name(register.reborrow().init_name(), handle);
             register.set_bytes(bytes);

@@ -40,7 +40,7 @@ impl Session {
             .map_err(|error| internal(format!("a descriptor cannot be copied: {error}")))?;
         // Until it has let go of the one before, it may have both.
         self.incarnation().allow_area(bytes.saturating_add(known.unwrap_or(0)))?;
-        let asked = self.ask(vec![for_executor], |request| {
+        let asked = self.ask_in_turn(for_executor, |request| {
             let mut area = request.init_swap_area();
             area.set_session(self.id);
             area.set_bytes(bytes);
