@@ -3,13 +3,19 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
 
-use std::{fs, thread, time::Duration};
+use std::{
+    collections::VecDeque,
+    fs,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
 
-use bulkhead_client::{Access, ErrorCode, Moment, Received, Session, Uses};
+use bulkhead_client::{Access, ErrorCode, Moment, Parameters, Received, Session, Stream, Uses};
 use bulkhead_tests::{
     kernel::Kernel,
     patience::until,
-    tenant::{PAGE_BYTES, Running, Tenant},
+    tenant::{ONE, PAGE_BYTES, Running, Tenant},
 };
 
 /// Three times that is more than may wait.
@@ -131,4 +137,42 @@ fn a_slot_that_waits_for_an_idle_device_counts_for_who_had_it() {
     assert_eq!((opened, refused.code), (SESSIONS, ErrorCode::LimitReached), "{refused}");
     running.end();
     until("slots come back", || Session::open(&kernel.options("newcomer")).is_ok());
+}
+
+/// Has short kernels in its stream all the time, until it is told or its session is over.
+fn is_busy(kernel: &Kernel, goes_on: &AtomicBool) {
+    /// Rounds of a loop, some milliseconds of them.
+    const ROUNDS: u64 = 400_000;
+    let tenant = Tenant::new(kernel, "busy");
+    let words = tenant.session.allocate_mapped(8).unwrap();
+    words.write(0, &[0; 8]);
+    let (entry, at) = (tenant.entry("until"), words.address().unwrap());
+    let parameters = Parameters::new().u64(ROUNDS).u64(at).u64(at + 4);
+    let mut queued = VecDeque::new();
+    while goes_on.load(Ordering::Relaxed) {
+        let Ok(fence) = tenant.session.launch(Stream::DEFAULT, &entry, &ONE, &parameters) else { return };
+        queued.push_back(fence);
+        if queued.len() > 9 && queued.pop_front().is_some_and(|fence| tenant.session.wait(fence).is_err()) {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_slot_that_waits_gets_its_turn_beside_sessions_that_are_never_idle_together() {
+    /// More than may wait.
+    const ALL: usize = (8 << 30) + (4 << 20);
+    let kernel = Kernel::with(&["--loading-seconds", "3"]);
+    let goes_on = AtomicBool::new(true);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| is_busy(&kernel, &goes_on));
+        }
+        until("both are busy", || kernel.status().sessions.len() == 2);
+        drop(kernel.open("closes").allocate_mapped(ALL).unwrap());
+        let wants = kernel.open("wants");
+        let found = (0..4).any(|_| wants.allocate_host(4096).is_ok());
+        goes_on.store(false, Ordering::Relaxed);
+        assert!(found, "there is no room for 40 s");
+    });
 }

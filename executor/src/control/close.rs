@@ -94,6 +94,9 @@ impl Control {
         let mut unmapped = None;
         let mut unmap = |memory: &mut SlotMemory| {
             self.executor.while_idle(|| unmapped = Some(memory.unmap_all_host()));
+            if unmapped.is_none() && self.executor.reaper.is_full() {
+                self.executor.try_drained(|| unmapped = Some(memory.unmap_all_host()));
+            }
             unmapped.take()
         };
         if bytes > 0 {

@@ -144,9 +144,14 @@ impl Reaper {
         (Self { sender, waiting: Arc::clone(&waiting) }, Remains { receiver, waiting })
     }
 
-    /// Whether more host memory may be registered now.
+    /// Whether so much host memory waits to be given back that no more should be registered.
+    pub(crate) fn is_full(&self) -> bool {
+        self.waiting.is_full()
+    }
+
+    /// Whether more host memory may be registered now, which somebody wants.
     pub(crate) fn has_room(&self) -> bool {
-        let is_full = self.waiting.is_full();
+        let is_full = self.is_full();
         if is_full {
             self.waiting.want();
         }
