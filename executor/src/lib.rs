@@ -6,7 +6,7 @@
 //! The main thread reads the kernel's requests and hands them on; one thread fills slots ahead, and the *reaper*
 //! gives back what can only be given back in calls that wait for every running kernel.
 //!
-//! # Rooms
+//! # Where things are
 //! | Module | What is there |
 //! |---|---|
 //! | `control` | requests of the kernel: read, decoded, carried out by a thread of each session |

@@ -8,7 +8,7 @@
 //! A *connection* is one client process. A session is *over* from the moment something ended it and *gone* once
 //! everything it had was given back. An *incarnation* is one executor process.
 //!
-//! # Rooms
+//! # Where things are
 //! | Module | What is there |
 //! |---|---|
 //! | `rpc` | what clients and the operator call, one file for each interface; the limits around it (`firewall`) |

@@ -134,9 +134,9 @@ pub(crate) struct Owned {
     pub(crate) number: u32,
     /// Whether the executor has its window.
     pub(crate) state: Cell<Loaded>,
-    /// Reference while its window is made, read or written: it is not removed meanwhile. Nobody waits for a standby with it.
+    /// Held while its window is made, read or written: it is not removed meanwhile. Nobody waits for a standby with it.
     pub(crate) busy: Mutex<()>,
-    /// Reference while a standby is told of it: it is not removed meanwhile, and told once. Taken before the other.
+    /// Held while a standby is told of it: it is not removed meanwhile, and told once. Taken before the other.
     pub(crate) telling: Mutex<()>,
     /// The host memory that its window ends with.
     pub(crate) host: Option<OwnedFd>,

@@ -38,7 +38,7 @@ pub const KERNEL_SOCKET: &str = "kernel.sock";
 pub const DESCRIPTOR_SOCKET: &str = "descriptors.sock";
 /// Name of the operator's socket in the runtime directory.
 pub const OPERATOR_SOCKET: &str = "operator.sock";
-/// Reference locked by the kernel that serves in the directory.
+/// Held locked by the kernel that serves in the directory.
 const LOCK: &str = "kernel.lock";
 
 /// The directory a kernel serves in, until this is dropped.

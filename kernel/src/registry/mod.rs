@@ -128,7 +128,7 @@ impl Registry {
     pub(crate) fn expect<T>(&self, result: Result<T, Error>, what: &'static str) {
         if let Err(error) = result {
             self.wrong.set(self.wrong.get().saturating_add(1));
-            tracing::error!(%error, what, "the registry are wrong");
+            tracing::error!(%error, what, "the registry is wrong");
         }
     }
 
@@ -148,7 +148,7 @@ impl Registry {
         let tokens = self.sturdy.count(is_good);
         (capabilities > 0 || objects > 0 || sessions > 0 || tokens > 0 || wrong > 0).then(|| {
             format!(
-                "{capabilities} capabilities, {objects} objects, {sessions} sessions, {tokens} tokens; {wrong} times the registry were wrong"
+                "{capabilities} capabilities, {objects} objects, {sessions} sessions, {tokens} tokens; {wrong} times the registry was wrong"
             )
         })
     }

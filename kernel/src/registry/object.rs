@@ -102,9 +102,9 @@ pub(crate) struct Memory {
     pieces: RefCell<Vec<u64>>,
     /// Parts that others have mapped, once for each time.
     shared: RefCell<BTreeMap<(u64, u64), u32>>,
-    /// Reference while it is cut up.
+    /// Held while it is cut up.
     pub(crate) cutting: Arc<Mutex<()>>,
-    /// Reference by those who share it; who unmaps it in its own session waits for them.
+    /// Held by those who share it; who unmaps it in its own session waits for them.
     pub(crate) sharing: Arc<RwLock<()>>,
 }
 

@@ -118,7 +118,7 @@ async fn who_waits_for_what_has_ended_is_woken_alone() {
     let (owner, line) = registry.open(8);
     registry.close_line(line);
     let ((first, mut ending), (_, mut staying)) = (point(&registry, owner), point(&registry, owner));
-    // No session is known by this owner's name, so what ends is told as the registry tell a session's.
+    // No session is known by this owner's name, so what ends is told as the registry tells a session's.
     let ended = registry.look(owner, first).map(|view| Ended {
         handle: first,
         owner,

@@ -133,7 +133,7 @@ impl Firewall {
         self.empty.notified().await;
     }
 
-    /// Takes one of the peer's exports off the registry: its number, and its references.
+    /// Takes one of the peer's exports off the tables: its number, and its references.
     fn give_up_one(&self) -> Option<(u32, u32)> {
         let (id, held) = self.exports.borrow().first_key_value().map(|(id, held)| (*id, *held))?;
         self.forget(id, held);

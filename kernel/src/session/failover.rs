@@ -37,7 +37,7 @@ pub(crate) enum Told {
     All,
 }
 
-/// Reference for whoever waits until a standby knows a session, and dropped once nobody should.
+/// Held for whoever waits until a standby knows a session, and dropped once nobody should.
 pub(crate) type Awaited = oneshot::Sender<()>;
 
 /// What a session has of others: their memory, by the handles that it was accepted for, and entries of its parent's.

@@ -162,7 +162,7 @@ pub(crate) struct Session {
     offers: RefCell<HashMap<Token, code::images::Offer>>,
     /// How many changes of this session's memory or code the executor is busy with.
     changes: watch::Sender<usize>,
-    /// Reference while an image of this session is compiled and loaded.
+    /// Held while an image of this session is compiled and loaded.
     loading: Mutex<()>,
     why_over: RefCell<Option<Error>>,
     over_since: Cell<Option<Instant>>,

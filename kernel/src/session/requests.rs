@@ -1,5 +1,5 @@
-//! What a session has its executor do. Whatever changes the executor's registry goes through [`Session::ask`],
-//! [`Session::ask_twice`], [`Session::map`] or [`Session::split`], which tell a standby that follows the session too.
+//! What a session has its executor do. Whatever changes the executor's tables goes through [`Session::ask`],
+//! [`Session::ask_in_turn`], [`Session::ask_twice`], [`Session::map`] or [`Session::split`], which tell a standby that follows the session too.
 
 use std::{future::Future, os::fd::OwnedFd, rc::Rc};
 
@@ -82,7 +82,7 @@ impl Session {
         Rc::clone(&self.incarnation.borrow().link)
     }
 
-    /// Asks its executor alone something that leaves the executor's registry as they are.
+    /// Asks its executor alone something that leaves the executor's tables as they are.
     pub(crate) fn ask_alone(
         &self,
         descriptors: Vec<OwnedFd>,
@@ -91,7 +91,7 @@ impl Session {
         self.link().call(Some(self.id), descriptors, build)
     }
 
-    /// Notes that the executor's registry change.
+    /// Notes that the executor's tables change.
     pub(crate) fn note_asked(&self) {
         self.asked.set(self.asked.get().wrapping_add(1));
     }

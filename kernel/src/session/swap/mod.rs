@@ -65,17 +65,17 @@ enum Whereabouts {
 /// Whether and how a session's memory lies in host memory.
 pub(crate) struct Swap {
     whereabouts: Cell<Whereabouts>,
-    /// Reference while it moves, and by whoever needs that it does not.
+    /// Held while it moves, and by whoever needs that it does not.
     moving: Mutex<()>,
     places: RefCell<Vec<Place>>,
     area: RefCell<Option<Area>>,
     since_ns: Cell<u64>,
     times: Cell<u32>,
-    /// Reference by whoever makes room for it, or waits for the turn to.
+    /// Held by whoever makes room for it, or waits for the turn to.
     making_room: Mutex<()>,
     /// The operator wants it away.
     suspended: watch::Sender<bool>,
-    /// Reference by whoever suspends or resumes it.
+    /// Held by whoever suspends or resumes it.
     suspending: Mutex<()>,
     /// Its area is being given back.
     giving_back: Cell<bool>,
