@@ -169,12 +169,21 @@ impl Image {
     /// Whether the variable in which an address lies is managed: the host uses it too.
     #[must_use]
     pub fn is_managed(&self, address: u64) -> bool {
-        let reached = |data: &Arc<Data>| {
-            let offset = address.wrapping_sub(data.memory.address());
-            let holds = |variable: &DataVariable| offset.wrapping_sub(variable.at) < variable.bytes;
-            data.variables.iter().any(|variable| variable.managed && holds(variable))
-        };
-        self.data.as_ref().is_some_and(reached)
+        self.around(address).is_some_and(|(_, variable)| variable.managed)
+    }
+
+    /// First address and length of the module-scope variable in which an address lies.
+    #[must_use]
+    pub fn variable_around(&self, address: u64) -> Option<(u64, u64)> {
+        self.around(address).map(|(start, variable)| (start, variable.bytes))
+    }
+
+    fn around(&self, address: u64) -> Option<(u64, &DataVariable)> {
+        let data = self.data.as_ref()?;
+        let offset = address.wrapping_sub(data.memory.address());
+        let variable =
+            data.variables.iter().find(|variable| offset.wrapping_sub(variable.at) < variable.bytes)?;
+        Some((data.memory.address() + variable.at, variable))
     }
 
     /// First address and length of each of its module-scope variables, and of where its grids wait, without what else was put

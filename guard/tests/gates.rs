@@ -41,6 +41,8 @@ fn a_gate_neither_ends_a_thread_nor_waits_nor_touches_other_memory_than_global()
         ("bar.warp.sync -1;", "an instruction for several lanes in a gate"),
         ("shfl.sync.idx.b32 %r1, %r2, 0, 31, -1;", "an instruction for several lanes in a gate"),
         ("nanosleep.u32 100;", "`nanosleep` in a gate"),
+        // Its callers could read it.
+        ("add.cc.u32 %r1, %r2, %r2;", "the carry flag in a gate"),
         ("ld.shared.u32 %r1, [%r2];", "an access that does not name `.global` in a gate"),
         (".local .b32 x;\nst.local.u32 [x], %r2;\nmov.u32 %r1, 0;", "a variable in a gate"),
         (".pragma \"bulkhead protected\";\nadd.u32 %r1, %r2, 1;", "only an access can be marked"),

@@ -131,6 +131,33 @@ fn a_register_that_holds_a_mask_of_all_lanes_only_is_one() {
     assert!(confined(twice).contains("activemask.b32 %bh_m"));
 }
 
+/// As `cooperative_groups::binary_partition` is compiled: a ballot of all lanes, then waits of those that voted the same.
+#[test]
+fn a_register_may_hold_a_mask_of_all_lanes_first_and_another_later() {
+    let ballot = "vote.sync.ballot.b32 %r3, %q1, %r5;";
+    let shuffle = "shfl.sync.bfly.b32 %r4, %r2, 1, 31, %r5;";
+    let reused = format!("    mov.u32 %r5, -1;\n    {ballot}\n    xor.b32 %r5, %r3, %r5;\n    {shuffle}");
+    let text = confined(&reused);
+    holds(&text, &["match.any.sync.b32 %bh_m, 1, -1", "vote.sync.ballot.b32 %r3, %p0, %bh_m"]);
+    assert_eq!(count(&text, "activemask"), 1, "{text}");
+    // Where two ways meet, it has to hold on both.
+    let ways = |other: &str| {
+        format!(
+            "    mov.u32 %r5, -1;\n    @%q1 bra OTHER;\n    bra.uni MEET;\nOTHER:\n    {other}\nMEET:\n    {ballot}\n    mov.u32 %r5, 3;"
+        )
+    };
+    assert_eq!(count(&confined(&ways("mov.u32 %r5, 0xffffffff;")), "activemask"), 0);
+    assert_eq!(count(&confined(&ways("mov.u32 %r5, 1;")), "activemask"), 1);
+    // So where a loop comes back.
+    let turned = |last: &str| {
+        format!(
+            "    mov.u32 %r5, -1;\nAGAIN:\n    {ballot}\n    {last}\n    @%q1 bra AGAIN;\n    mov.u32 %r5, 3;"
+        )
+    };
+    assert_eq!(count(&confined(&turned("mov.u32 %r5, -1;")), "activemask"), 0);
+    assert_eq!(count(&confined(&turned("mov.u32 %r5, 7;")), "activemask"), 1);
+}
+
 #[test]
 fn lanes_of_a_mask_find_each_other() {
     let text = confined(MASKED);

@@ -25,8 +25,10 @@ struct Context {
     /// The primary context: how often it is retained. Others: 1 until they are destroyed.
     held: u32,
     cache_config: u32,
-    shared_config: u32,
 }
+
+/// `CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE`, which the driver of an H200 tells.
+const FOUR_BYTE_BANKS: u32 = 1;
 
 /// `CU_LIMIT_MALLOC_HEAP_SIZE`.
 const HEAP_LIMIT: u32 = 2;
@@ -405,16 +407,15 @@ pub(crate) fn set_cache_config(config: u32) -> Answer {
     driver.contexts.with(context, |context| context.cache_config = config)
 }
 
+/// Banks of shared memory have four bytes since sm_50, whatever a program asks for.
 pub(crate) fn shared_config(to: Out<u32>) -> Answer {
-    let (driver, context) = driver_and_current()?;
-    to.set(driver.contexts.with(context, |context| context.shared_config)?);
+    driver_and_current()?;
+    to.set(FOUR_BYTE_BANKS);
     Ok(())
 }
 
-/// A hint, remembered.
-pub(crate) fn set_shared_config(config: u32) -> Answer {
-    let (driver, context) = driver_and_current()?;
-    driver.contexts.with(context, |context| context.shared_config = config)
+pub(crate) fn set_shared_config(_config: u32) -> Answer {
+    driver_and_current().map(drop)
 }
 
 pub(crate) fn priority_range(least: OutMaybe<i32>, greatest: OutMaybe<i32>) -> Answer {

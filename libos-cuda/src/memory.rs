@@ -190,6 +190,25 @@ impl Memory {
         map.find(address).map(|found| (found.start, found.bytes, found.value.clone()))
     }
 
+    /// What an address lies in, as programs know it: the allocation, or the module-scope variable, with its first address
+    /// and length.
+    pub(crate) fn object(&self, address: u64) -> Option<(u64, u64, Arc<Region>)> {
+        let (start, bytes, region) = self.region(address)?;
+        let variable = match &region.what {
+            What::Variables(image) => image.variable_around(address),
+            What::Device(_)
+            | What::OfGraph(_)
+            | What::Opened(_)
+            | What::Reached(_)
+            | What::Foreign(_)
+            | What::Pinned(..)
+            | What::Registered(_)
+            | What::Managed(_) => None,
+        };
+        let (start, bytes) = variable.unwrap_or((start, bytes));
+        Some((start, bytes, region))
+    }
+
     /// The first allocation of which `is` holds, with its first address.
     pub(crate) fn find(&self, is: impl Fn(&Region) -> bool) -> Option<(u64, Arc<Region>)> {
         let map = self.map.read();
@@ -522,7 +541,7 @@ pub(crate) fn info(free: Out<usize>, total: Out<usize>) -> Answer {
 }
 
 pub(crate) fn range(start: OutMaybe<u64>, bytes: OutMaybe<usize>, address: u64) -> Answer {
-    let (first, length, _) = driver()?.memory.region(address).ok_or(Status::NOT_FOUND)?;
+    let (first, length, _) = driver()?.memory.object(address).ok_or(Status::NOT_FOUND)?;
     start.set(first);
     bytes.set(usize::try_from(length).unwrap_or(usize::MAX));
     Ok(())

@@ -38,7 +38,7 @@ impl Value {
 
 /// The value of an attribute for an address; `None` where the address is not CUDA's or does not have it.
 fn value(driver: &Driver, attribute: u32, address: u64) -> Result<Option<Value>, Status> {
-    let Some((start, bytes, region)) = driver.memory.region(address) else { return Ok(None) };
+    let Some((start, bytes, region)) = driver.memory.object(address) else { return Ok(None) };
     let is_device = !matches!(region.what, What::Pinned(..) | What::Registered(_));
     let is_managed = region.is_managed(address);
     Ok(match attribute {

@@ -1,6 +1,6 @@
 //! What kernels print: read from the ring in their image's block, and printed as C prints it.
 //!
-//! A kernel's `printf` puts its format's address and its arguments into the ring (`guard/src/confine/runtime.ptx`).
+//! A kernel's `printf` puts its format's address and its arguments into the ring (`guard/src/confine/printf.ptx`).
 //! All of it is the program's own memory: what is wrong in it garbles the program's own output.
 
 pub(crate) mod native;
@@ -22,7 +22,7 @@ use crate::report;
 const RING: &str = "__bh_printf";
 /// Before the first entry.
 const HEADER_BYTES: usize = 16;
-/// Before an entry's arguments: its length, their number, the format's address.
+/// Before an entry's arguments: its length, how many words they have, the format's address. Behind them come their strings.
 const ENTRY_BYTES: usize = 16;
 /// Longest string that is printed, format or argument.
 const STRING_BYTES_MAX: u64 = 4096;
@@ -107,13 +107,27 @@ fn drain(driver: &Driver, ring: DeviceRange) {
         && length >= ENTRY_BYTES
         && let Some(entry) = bytes.get(at..at.saturating_add(length))
     {
-        if let (Some(format), Some(arguments)) = (long(entry, 8), entry.get(ENTRY_BYTES..)) {
-            let format = string(driver, format);
-            print(&format, arguments, |address| string(driver, address));
+        if let (Some(words), Some(format), Some(rest)) =
+            (word(entry, 4), long(entry, 8), entry.get(ENTRY_BYTES..))
+            && let Some((arguments, strings)) = rest.split_at_checked((words as usize).saturating_mul(4))
+        {
+            let mut strings = (!strings.is_empty()).then_some(strings);
+            print(&string(driver, format), arguments, |address| match &mut strings {
+                Some(strings) => next_string(strings, address),
+                None => string(driver, address),
+            });
         }
         at += length;
     }
     Print::flush();
+}
+
+/// The next of the strings that an entry has, and what C prints for a null pointer.
+fn next_string(strings: &mut &[u8], address: u64) -> Vec<u8> {
+    let end = strings.iter().position(|byte| *byte == 0).unwrap_or(strings.len());
+    let (text, rest) = strings.split_at_checked(end).unwrap_or_default();
+    *strings = rest.get(1..).unwrap_or_default();
+    if address == 0 { b"(null)".to_vec() } else { text.to_vec() }
 }
 
 /// The string at an address of the device's memory; what is there up to its NUL.
@@ -150,7 +164,7 @@ impl Arguments<'_> {
 }
 
 /// Prints one entry.
-fn print(format: &[u8], arguments: &[u8], string: impl Fn(u64) -> Vec<u8>) {
+fn print(format: &[u8], arguments: &[u8], mut string: impl FnMut(u64) -> Vec<u8>) {
     let mut arguments = Arguments { bytes: arguments, at: 0 };
     let mut rest = format;
     while !rest.is_empty() {
@@ -160,7 +174,7 @@ fn print(format: &[u8], arguments: &[u8], string: impl Fn(u64) -> Vec<u8>) {
         let Some(conversion) = from.get(1..) else { return };
         rest = match Conversion::parse(conversion, &mut arguments) {
             Some((conversion, rest)) => {
-                conversion.print(&mut arguments, &string);
+                conversion.print(&mut arguments, &mut string);
                 rest
             }
             // As it stands.
@@ -230,7 +244,7 @@ impl Conversion {
         known.then_some((Self { field, length, letter: *letter }, rest))
     }
 
-    fn print(&self, arguments: &mut Arguments<'_>, string: &impl Fn(u64) -> Vec<u8>) {
+    fn print(&self, arguments: &mut Arguments<'_>, string: &mut impl FnMut(u64) -> Vec<u8>) {
         let field = &self.field;
         match self.letter {
             b'%' => Print::text(c"%"),

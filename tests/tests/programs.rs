@@ -273,8 +273,8 @@ fn what_kernels_print_comes_out_as_c_prints_it() {
         "PASS kernel_printf all of it above",
     ];
     assert_eq!((others[0], others[5], &others[6..]), ("before", "between", &expected[..]));
-    // 61,440 lines of 24 bytes, of which 1 MiB is kept.
-    assert_eq!(flood.len(), (1 << 20) / 24, "{}", done.stderr);
+    // 61,440 lines of 20 bytes, of which 1 MiB is kept, a header of 16 bytes included.
+    assert_eq!(flood.len(), ((1 << 20) - 16) / 20, "{}", done.stderr);
     assert_eq!(done.stderr.matches("what kernels printed is lost").count(), 1, "{}", done.stderr);
 }
 
@@ -284,6 +284,25 @@ fn strings_of_kernels_may_lie_in_host_memory() {
     passed("printf_managed", &done);
     let lines = ["the answer is 42", "managed, pinned, device", "PASS printf_managed both lines above"];
     assert_eq!(done.stdout.lines().collect::<Vec<_>>(), lines, "{}", done.stderr);
+}
+
+#[test]
+fn strings_are_printed_as_they_were_when_the_kernel_printed_them() {
+    let done = alone("printf_strings");
+    passed("printf_strings", &done);
+    let long = format!("{} and more", "l".repeat(5));
+    let expected = [
+        "device, 7% of variable, abcdefg | 1.50|WXYZABC|(null)",
+        "Xevice Yariable 1099511627776 Zbcdefg c ZXYZABC",
+        "first, 7% of Y-riable, abcdefg | 1.50|YZABCDE|(null)",
+        "Xirst Y-riable 1099511627776 Zbcdefg c ZZABCDE",
+        "second, 7% of Y-riable, abcdefg | 1.50|LMNOPQR|(null)",
+        "Xecond Y-riable 1099511627776 Zbcdefg c ZMNOPQR",
+        &long,
+        &long,
+        "PASS printf_strings all of it above",
+    ];
+    assert_eq!(done.stdout.lines().collect::<Vec<_>>(), expected, "{}", done.stderr);
 }
 
 /// What a program that a kernel's thread ends says of it on stderr.

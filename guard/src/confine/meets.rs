@@ -13,9 +13,10 @@ use crate::claims::together::{self, Body, Together};
 use crate::confine::copies;
 use crate::confine::prologue::{instruction, plain, register};
 use crate::confine::turns;
-use crate::maps::{HashMap, HashSet};
 use crate::names::LANES;
 use crate::table::{self, Row, Treatment};
+
+mod masks;
 
 /// What a barrier of the warp says, where the lanes that are left of the warp all come to it, or threads end. No text has
 /// it.
@@ -147,7 +148,7 @@ pub(super) fn branch_around(statements: &mut Vec<Statement>) {
 
 /// Has lanes meet in a confined body that looks at the flag already; and where they do. In a fast version warps are rows.
 pub(super) fn gather(
-    statements: Vec<Statement>,
+    mut statements: Vec<Statement>,
     (is_fast, copies): (bool, bool),
 ) -> (Vec<Statement>, Meetings) {
     let any = |waits: fn(&Row, &Instruction) -> bool| {
@@ -156,7 +157,7 @@ pub(super) fn gather(
     if !any(table::waits_for_lanes) && !any(table::waits_for_block) {
         return (statements, Meetings { kind: Kind::Match, places: 0 });
     }
-    let all = all_lanes(&statements);
+    masks::write_all_lanes(&mut statements);
     let out = Vec::with_capacity(statements.len() + 32);
     let lanes = statements.iter().any(together::waits_for_lanes);
     let together = if lanes {
@@ -166,24 +167,12 @@ pub(super) fn gather(
         Together::of(&statements, Body::Entry, false)
     };
     let meetings = Meetings::of(&statements, &together);
-    let mut pass = Pass { meetings, lanes, copies, all, out, here: Here::Unknown, together: false };
+    let mut pass = Pass { meetings, lanes, copies, out, here: Here::Unknown, together: false };
     for (index, statement) in statements.into_iter().enumerate() {
         pass.together = together.holds(index);
         pass.statement(statement);
     }
     (pass.out, pass.meetings)
-}
-
-/// The registers that never hold anything but a mask of all lanes.
-fn all_lanes(statements: &[Statement]) -> HashSet<String> {
-    let mut written: HashMap<&str, bool> = HashMap::default();
-    for (row, found) in statements.iter().filter_map(known) {
-        let sets = row.name == "mov"
-            && matches!(found.modifiers.as_slice(), [ty] if matches!(ty.as_str(), "b32" | "u32" | "s32"))
-            && found.operands.get(1).is_some_and(table::names_all_lanes);
-        table::written(row, found, &mut |name| *written.entry(name).or_insert(true) &= sets);
-    }
-    written.into_iter().filter(|(_, all)| *all).map(|(name, _)| name.to_owned()).collect()
 }
 
 /// What `%bh_m` holds.
@@ -201,8 +190,6 @@ struct Pass {
     /// Whether anything waits for lanes.
     lanes: bool,
     copies: bool,
-    /// Registers that hold a mask of all lanes.
-    all: HashSet<String>,
     out: Vec<Statement>,
     here: Here,
     /// Whether all that are left of the warp come here.
@@ -278,10 +265,7 @@ impl Pass {
 
     fn wait(&mut self, row: &Row, found: &mut Instruction) {
         let Some(mask) = found.operands.last_mut() else { return };
-        let all = match &*mask {
-            Operand::Register(name) => self.all.contains(name),
-            mask => table::names_all_lanes(mask),
-        };
+        let all = table::names_all_lanes(mask);
         let barrier = self.meetings.kind == Kind::Barrier && row.treatment == Treatment::Barrier;
         if all && (self.together || barrier) {
             *mask = Operand::Integer(-1);

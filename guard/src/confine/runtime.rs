@@ -9,7 +9,10 @@ use crate::ast::{
 use crate::confine::prologue::declared;
 
 /// The bodies, and the variables that they use.
-const TEXTS: [&str; 2] = [include_str!("runtime.ptx"), include_str!("heap.ptx")];
+const TEXTS: [&str; 2] = [include_str!("printf.ptx"), include_str!("heap.ptx")];
+
+/// `vprintf` once more, three times as long: it keeps the strings among its arguments, too.
+const STRINGS: &str = include_str!("printf_strings.ptx");
 
 /// What each function needs besides itself.
 const NEEDS: [(&str, &str); 3] = [("vprintf", "__bh_printf"), ("malloc", "__bh_heap"), ("free", "__bh_heap")];
@@ -77,15 +80,41 @@ fn undefined_by(module: &Module) -> Vec<Item> {
             undefined.contains(function) && (name == *function || name == *variable)
         })
     };
+    let printing = if prints_strings(module) { functions(STRINGS) } else { Vec::new() };
     let texts = TEXTS.iter().filter_map(|text| crate::parse(text).ok());
     let items = texts.flat_map(|runtime| runtime.items).filter_map(|item| match item {
-        Item::Function(function) if wanted(&function.name) => Some(Item::Function(nowhere(function))),
+        Item::Function(function) if wanted(&function.name) => {
+            let other = printing.iter().find(|other| other.name == function.name);
+            Some(Item::Function(nowhere(other.cloned().unwrap_or(function))))
+        }
         Item::Variable(variable) if wanted(&variable.name) => {
             Some(Item::Variable(Variable { span: Span::default(), ..variable }))
         }
         Item::Function(_) | Item::Variable(_) | Item::Section(_) | Item::Directive(_) => None,
     });
     items.collect()
+}
+
+fn functions(text: &str) -> Vec<Function> {
+    let items = crate::parse(text).map(|module| module.items).unwrap_or_default();
+    let is_function = |item| if let Item::Function(function) = item { Some(function) } else { None };
+    items.into_iter().filter_map(is_function).collect()
+}
+
+/// Whether a string of the module asks for a string, as in `%-8s`. Where a format comes from elsewhere, what it asks for is
+/// read when it is printed.
+fn prints_strings(module: &Module) -> bool {
+    module.items.iter().any(|item| {
+        let Item::Variable(variable) = item else { return false };
+        let mut inside = false;
+        variable.initializer.iter().any(|value| {
+            let Operand::Integer(value) = value else { return false };
+            let byte = u8::try_from(*value).unwrap_or_default();
+            let asks = inside && byte == b's';
+            inside = if inside { b"0123456789.*+-# hl".contains(&byte) } else { byte == b'%' };
+            asks
+        })
+    })
 }
 
 /// The name of a function that is declared as the runtime's is, and has no body.
@@ -125,7 +154,8 @@ pub(super) fn nowhere(mut function: Function) -> Function {
 mod tests {
     #[test]
     fn the_runtime_is_ptx() {
-        let modules = super::TEXTS.map(|text| crate::parse(text).unwrap());
+        let texts = super::TEXTS.iter().chain([&super::STRINGS]);
+        let modules: Vec<_> = texts.map(|text| crate::parse(text).unwrap()).collect();
         let names: Vec<&str> = modules
             .iter()
             .flat_map(|module| &module.items)
@@ -135,6 +165,6 @@ mod tests {
                 super::Item::Section(_) | super::Item::Directive(_) => None,
             })
             .collect();
-        assert_eq!(names, ["__bh_printf", "vprintf", "__bh_heap", "malloc", "free"]);
+        assert_eq!(names, ["__bh_printf", "vprintf", "__bh_heap", "malloc", "free", "vprintf"]);
     }
 }

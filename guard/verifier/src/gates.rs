@@ -329,6 +329,8 @@ pub fn forbidden(row: &Row, instruction: &Instruction) -> Option<&'static str> {
             Some("an access that does not name `.global`")
         }
         _ if row.name == "nanosleep" => Some("`nanosleep`"),
+        // There is one for a gate and its callers, who could read it.
+        _ if is("cc") => Some("the carry flag"),
         Treatment::Barrier | Treatment::Copy | Treatment::Hint | Treatment::Gate | Treatment::Refused(_) => {
             Some("such an instruction")
         }

@@ -6,6 +6,10 @@ impl Image {
     pub(crate) fn ranges(&self) -> Vec<(u64, u64)> {
         Vec::new()
     }
+
+    pub(crate) fn variable_around(&self, _address: u64) -> Option<(u64, u64)> {
+        None
+    }
 }
 
 /// Images have none here.

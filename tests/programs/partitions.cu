@@ -1,0 +1,136 @@
+// Groups of a warp's lanes, after lanes took different ways: partitions by a condition and by a label, tiles, and those that
+// happen to be together.
+#include "program.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+#include <cooperative_groups/scan.h>
+
+namespace cg = cooperative_groups;
+
+/// How many steps it takes to come to 1, at most 200: lanes of a warp come out of it one after another.
+__host__ __device__ static unsigned steps(unsigned n) {
+    unsigned count = 0;
+    while (n > 1 && count < 200) {
+        n = n % 2 ? 3 * n + 1 : n / 2;
+        count++;
+    }
+    return count;
+}
+
+struct Results {
+    unsigned sum, count, labels, tiles, scanned, together;
+};
+
+__global__ void binary(unsigned n, unsigned *list, Results *results) {
+    const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    const bool wanted = i < n && steps(i) % 3 == 0;
+    const auto warp = cg::tiled_partition<32>(cg::this_thread_block());
+    const auto group = cg::binary_partition(warp, wanted);
+    if (!wanted) return;
+    const unsigned part = cg::reduce(group, i, cg::plus<unsigned>());
+    unsigned place;
+    if (group.thread_rank() == 0) {
+        atomicAdd(&results->sum, part);
+        place = atomicAdd(&results->count, group.size());
+    }
+    list[group.shfl(place, 0) + group.thread_rank()] = i;
+}
+
+__global__ void labels(unsigned n, Results *results) {
+    const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    const unsigned label = steps(i) % 4;
+    const auto warp = cg::tiled_partition<32>(cg::this_thread_block());
+    const auto group = cg::labeled_partition(warp, static_cast<int>(label));
+    const unsigned greatest = cg::reduce(group, i < n ? i : 0, cg::greater<unsigned>());
+    if (group.thread_rank() == 0) atomicAdd(&results->labels, greatest * (label + 1));
+}
+
+template <unsigned Size> __device__ void tile(unsigned n, Results *results) {
+    const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    const auto group = cg::tiled_partition<Size>(cg::this_thread_block());
+    // Half of the tiles do it, each as a whole.
+    if (group.meta_group_rank() % 2) return;
+    const unsigned own = i < n ? steps(i) : 0;
+    const unsigned before = cg::exclusive_scan(group, own, cg::plus<unsigned>());
+    unsigned sum = own;
+    for (unsigned distance = Size / 2; distance; distance /= 2) sum += group.shfl_xor(sum, distance);
+    if (group.thread_rank() == Size - 1) {
+        atomicAdd(&results->tiles, sum);
+        atomicAdd(&results->scanned, before + own);
+    }
+}
+
+__global__ void tiles(unsigned n, Results *results) {
+    tile<4>(n, results);
+    tile<8>(n, results);
+    tile<16>(n, results);
+}
+
+__global__ void together(unsigned n, Results *results) {
+    const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    const unsigned own = steps(i);
+    if (i < n && own % 2) {
+        const auto group = cg::coalesced_threads();
+        const unsigned sum = cg::reduce(group, own, cg::plus<unsigned>());
+        if (group.thread_rank() == 0) atomicAdd(&results->together, sum);
+    }
+}
+
+int main(int argc, char **argv) {
+    const Program program("partitions", argc, argv);
+    const unsigned n = program.large ? 300000 : 3000, threads = 256, blocks = (n + threads - 1) / threads;
+    Results expected{};
+    std::vector<unsigned> wanted;
+    for (unsigned i = 0; i < n; i++) {
+        if (steps(i) % 3 == 0) {
+            wanted.push_back(i);
+            expected.sum += i;
+        }
+        if (steps(i) % 2) expected.together += steps(i);
+        for (unsigned size : {4u, 8u, 16u}) {
+            if (i % threads / size % 2 == 0) expected.tiles += steps(i);
+        }
+    }
+    expected.count = static_cast<unsigned>(wanted.size());
+    expected.scanned = expected.tiles;
+    for (unsigned warp = 0; warp < blocks * threads; warp += 32) {
+        unsigned greatest[4] = {};
+        bool there[4] = {};
+        for (unsigned i = warp; i < warp + 32; i++) {
+            const unsigned label = steps(i) % 4;
+            there[label] = true;
+            if (i < n && i > greatest[label]) greatest[label] = i;
+        }
+        for (unsigned label = 0; label < 4; label++) expected.labels += there[label] ? greatest[label] * (label + 1) : 0;
+    }
+
+    Results *results, found{};
+    unsigned *list;
+    CHECK(cudaMalloc(&results, sizeof *results));
+    CHECK(cudaMemset(results, 0, sizeof *results));
+    CHECK(cudaMalloc(&list, n * sizeof *list));
+    binary<<<blocks, threads>>>(n, list, results);
+    labels<<<blocks, threads>>>(n, results);
+    tiles<<<blocks, threads>>>(n, results);
+    together<<<blocks, threads>>>(n, results);
+    CHECK_KERNEL();
+    CHECK(cudaMemcpy(&found, results, sizeof found, cudaMemcpyDeviceToHost));
+    const auto same = [](const char *what, unsigned one, unsigned other) {
+        if (one != other) Program::fail("%s: %u, not %u", what, one, other);
+    };
+    same("count", found.count, expected.count);
+    same("sum", found.sum, expected.sum);
+    same("labels", found.labels, expected.labels);
+    same("tiles", found.tiles, expected.tiles);
+    same("scanned", found.scanned, expected.scanned);
+    same("together", found.together, expected.together);
+    std::vector<unsigned> listed(wanted.size());
+    CHECK(cudaMemcpy(listed.data(), list, listed.size() * sizeof(unsigned), cudaMemcpyDeviceToHost));
+    std::sort(listed.begin(), listed.end());
+    if (listed != wanted) Program::fail("the list is not that of the wanted");
+    return Program::pass("%u wanted, %u labelled, %u in tiles", found.count, found.labels, found.tiles);
+}
