@@ -49,10 +49,15 @@ pub(crate) fn launch(
     }
     let blocks = shape.grid.iter().fold(1, |blocks: u64, side| blocks.saturating_mul((*side).into()));
     let most = state.blocks_max;
+    let zeroing = entry.zeroing(shape.block, shape.shared_bytes);
+    // Blocks that zero much shared memory before they look at the flag count for more.
+    let heavy = slices::zeroing_weight(zeroing);
+    let weighed = blocks.saturating_mul(heavy);
+    let is_cut = blocks > most || (weighed > most && entry.sliceable);
     // Of those that have to be there together, more never fit at once: the device says so.
-    if blocks > most && together == Blocks::Apart {
-        let share =
-            slices::share(most, state.streams.slicing()) / slices::weight(shape.block, shape.shared_bytes);
+    if is_cut && together == Blocks::Apart {
+        let weight = slices::weight(shape.block, shape.shared_bytes).max(heavy);
+        let share = slices::share(most, state.streams.slicing()) / weight;
         let Some(slices) = Slices::new(shape.grid, share) else {
             return Ok(Err(ErrorCode::InvalidArgument.into()));
         };
@@ -63,7 +68,7 @@ pub(crate) fn launch(
         let rest = Box::new(Rest { entry: found.clone(), slices, next: 0, calls });
         return go_on(state, position, (record, launch), rest);
     }
-    let large = if slices::is_large(blocks, most) && together == Blocks::Apart { blocks } else { 0 };
+    let large = if slices::is_large(weighed, most) && together == Blocks::Apart { weighed } else { 0 };
     if large > 0 && !state.streams.may_be_large(position, large, most) {
         let held = Held { position, record: *record, parameters: parameters.to_vec(), rest: None };
         state.streams.hold_large(index, held, large, most);
@@ -90,7 +95,7 @@ pub(crate) fn launch(
             state.gpu.launch_clusters(stream, version, &launch, (sides, together))?;
         }
     }
-    let work = unlooked.max(work_of(UNLOOKED_COST_MAX, blocks, shape.block));
+    let work = unlooked.max(work_of(UNLOOKED_COST_MAX.saturating_add(zeroing), blocks, shape.block));
     state.streams.calls(index, calls);
     state.streams.loads(index, Load { unlooked, blocks, large, work });
     state.busy.launches(Arc::clone(&entry.name));
@@ -132,8 +137,11 @@ pub(crate) fn go_on(
         state.gpu.launch(stream, entry.id, &launch)?;
         state.busy.launches(Arc::clone(&entry.name));
         let blocks = slice.count();
-        let large = blocks.saturating_mul(slices::weight(shape.block, shape.shared_bytes));
-        let load = Load { unlooked: 0, blocks, large, work: work_of(UNLOOKED_COST_MAX, blocks, shape.block) };
+        let zeroing = entry.zeroing(shape.block, shape.shared_bytes);
+        let weight = slices::weight(shape.block, shape.shared_bytes).max(slices::zeroing_weight(zeroing));
+        let large = blocks.saturating_mul(weight);
+        let work = work_of(UNLOOKED_COST_MAX.saturating_add(zeroing), blocks, shape.block);
+        let load = Load { unlooked: 0, blocks, large, work };
         rest.next += 1;
         if rest.next == rest.slices.count() {
             state.streams.calls(index, std::mem::take(&mut rest.calls));

@@ -4,6 +4,7 @@
 //! So a device never has more than a few slices of a grid, and a session that is told to end submits no more of them.
 
 use bulkhead_gpu::DeviceInfo;
+use bulkhead_verifier::limits::UNLOOKED_COST_MAX;
 
 use crate::{modules::Calling, session::bindings::Entry};
 
@@ -54,6 +55,22 @@ pub(crate) fn weight(block: [u32; 3], shared_bytes: u32) -> u64 {
     let threads = block.iter().fold(1, |threads: u64, side| threads.saturating_mul((*side).into()));
     let of_threads = threads.div_ceil(THREADS_OF_A_BLOCK);
     of_threads.max(u64::from(shared_bytes).div_ceil(SHARED_BYTES_OF_A_BLOCK)).max(1)
+}
+
+/// What one of the turns counts in which threads zero shared memory.
+const ZEROING_TURN_COST: u64 = 5;
+/// Bytes of shared memory that a thread zeroes in a turn. Threads that differ along z alone zero the same.
+const ZEROED_BYTES: u64 = 16;
+
+/// What each thread of a block of this shape does to zero so many bytes of shared memory, in the units of the flag's budget.
+pub(crate) fn zeroing(block: [u32; 3], shared_bytes: u64) -> u64 {
+    let row = u64::from(block[0]).saturating_mul(block[1].into()).max(1);
+    shared_bytes.div_ceil(row.saturating_mul(ZEROED_BYTES)) * ZEROING_TURN_COST
+}
+
+/// How many of the smallest blocks take as long as one whose threads do so much to zero their shared memory.
+pub(crate) fn zeroing_weight(zeroing: u64) -> u64 {
+    (zeroing / UNLOOKED_COST_MAX).max(1)
 }
 
 /// Whether a launch that is not cut waits where a session's others have too many blocks there; each has its weight.
@@ -214,6 +231,15 @@ mod tests {
         assert!(!is_large(1 << 11, 1 << 22) && is_large((1 << 11) + 1, 1 << 22));
         assert!(is_room(0, 1 << 30, 1 << 22) && !is_room(1, 1 << 23, 1 << 22));
         assert!(is_room(1 << 22, 1 << 22, 1 << 22) && !is_room((1 << 22) + 1, 1 << 22, 1 << 22));
+    }
+
+    #[test]
+    fn a_block_of_few_threads_zeroes_its_shared_memory_for_long() {
+        assert_eq!(zeroing([1, 1, 1], 227 << 10), 14_528 * 5);
+        assert_eq!(zeroing([32, 32, 1], 227 << 10), 15 * 5);
+        assert_eq!(zeroing([1, 1, 64], 16), 5);
+        assert_eq!((zeroing([1; 3], 0), zeroing([u32::MAX; 3], 1)), (0, 5));
+        assert_eq!([0, 63, 64, 72_640].map(zeroing_weight), [1, 1, 1, 1135]);
     }
 
     #[test]

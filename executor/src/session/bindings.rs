@@ -12,7 +12,7 @@ use bulkhead_verifier::GATE_PARAMETERS;
 use parking_lot::Mutex;
 
 use crate::{
-    launch::fast::Fast,
+    launch::{fast::Fast, slices},
     modules::Grants,
     watch::reaper::{Image, Pinned},
 };
@@ -43,6 +43,8 @@ pub(crate) struct Template {
     pub(crate) visible_bytes: usize,
     /// Dynamic shared memory that every launch has: the guard's clamp of shared accesses rests on it.
     pub(crate) dynamic_shared_min: u32,
+    /// Shared memory that the entry has besides, where the guard has blocks zero theirs.
+    pub(crate) static_shared: u32,
     /// The most dynamic shared memory that anybody asked for: sessions that share the entry only raise it.
     pub(crate) dynamic_shared_max: Arc<Mutex<u32>>,
     /// Where the hidden parameters lie in the block; code that nothing confines has none.
@@ -86,6 +88,13 @@ impl Template {
         asked.checked_next_multiple_of(WORD_BYTES).unwrap_or(asked).max(self.dynamic_shared_min)
     }
 
+    /// What each thread of a block of this shape does to zero the block's shared memory, before it looks at the flag.
+    pub(crate) fn zeroing(&self, block: [u32; 3], dynamic_bytes: u32) -> u64 {
+        let is_guarded = self.hidden.is_some();
+        let bytes = u64::from(self.static_shared) + u64::from(dynamic_bytes);
+        if is_guarded { slices::zeroing(block, bytes) } else { 0 }
+    }
+
     /// Says which slice of a grid is launched next.
     pub(crate) fn slice(&mut self, values: [u32; SLICE]) {
         for (offset, value) in self.of_slice.iter().flatten().zip(values) {
@@ -110,7 +119,8 @@ impl Template {
         let admitted =
             |fast: &&Fast| fast.admits(&self.block, self.base) && fast.admits_blocks(block, shared_bytes);
         let fast = self.fast.as_ref().filter(admitted)?;
-        Some((fast.id, fast.unlooked(blocks, block)?))
+        let work = fast.unlooked(self.zeroing(block, shared_bytes), blocks, block)?;
+        Some((fast.id, work))
     }
 
     /// Everything that may be launched.

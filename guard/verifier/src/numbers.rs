@@ -76,9 +76,10 @@ impl Wrong<'_> {
 
 /// A counter is stepped by so much at most.
 const STEP_MAX: i128 = 1 << 30;
-/// Claims that are looked at for each statement of a body, at most, and besides: each branch looks at all of its label.
-const LOOKED_EACH_MAX: usize = 512;
-const LOOKED_MORE_MAX: usize = 1 << 12;
+/// Claims that are looked at for each label and branch of a body, at most, and besides: each looks at all of its label. Of 569
+/// bodies of our programs none looks at more than 55.
+const LOOKED_EACH_MAX: usize = 128;
+const LOOKED_MORE_MAX: usize = 1 << 14;
 
 /// A register, and between what it lay at the last label.
 type Range<'a> = (&'a str, (i128, i128));
@@ -140,7 +141,8 @@ impl<'a> Numbers<'a> {
     pub fn of(statements: &'a [Statement], claims: &claimed::Numbers) -> Self {
         let names = names(statements);
         let name = |name: &str| names.get(name).copied();
-        let unlooked = Cell::new(statements.len().saturating_mul(LOOKED_EACH_MAX) + LOOKED_MORE_MAX);
+        let ways = statements.iter().filter(|statement| is_way(statement)).count();
+        let unlooked = Cell::new(ways.saturating_mul(LOOKED_EACH_MAX) + LOOKED_MORE_MAX);
         let mut numbers = Self { unlooked, ..Self::default() };
         let mut registers: HashMap<&str, usize> = HashMap::default();
         for statement in statements {
@@ -532,6 +534,15 @@ impl<'a> Numbers<'a> {
         } else {
             Err(unverified("a write that no claim was held against"))
         }
+    }
+}
+
+/// Whether control comes together at a statement, or parts.
+fn is_way(statement: &Statement) -> bool {
+    match statement {
+        Statement::Label(..) => true,
+        Statement::Instruction(found) => found.opcode == "bra",
+        Statement::Variable(_) | Statement::Block(..) | Statement::Directive(_) => false,
     }
 }
 

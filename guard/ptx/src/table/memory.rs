@@ -8,6 +8,8 @@ const MEMORY: &str = "b8 u8 s8 b16 u16 s16 b32 u32 s32 b64 u64 s64 f32 f64 v2 v4
 const SPACES: &str = "global shared shared::cta local";
 /// What atomics take: no 16 bits, of which ptxas makes loops that compare and swap. How often those turn depends on what
 /// all other threads do, and nothing looks in them whether the kernel is to end: `guard/src/confine/halves.rs` writes loops that do.
+/// In shared memory ptxas makes such loops of more (floats, and 64 bits); there only threads of the same block make them turn
+/// once more, each of which looks at the flag before its next.
 const UPDATED: &str = "b32 b64 u32 s32 u64 s64 f16x2 bf16x2 f32 f64";
 const UPDATES: &str = "global shared shared::cta and or xor cas exch add inc dec min max noftz";
 

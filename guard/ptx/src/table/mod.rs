@@ -320,12 +320,11 @@ pub fn cost(row: &Row, instruction: &Instruction) -> u64 {
         }
         (_, "wmma.load" | "wmma.store") => 64,
         (_, "mma" | "wmma.mma" | "ldmatrix" | "stmatrix" | "movmatrix") => 16,
+        // Whose order all the device or the system sees: as a fence.
+        (Treatment::Load | Treatment::Store, _) if is_ordered(instruction) => 64,
         (Treatment::Load | Treatment::Store, _) => {
-            if global {
-                8
-            } else {
-                1
-            }
+            // Local memory is the device's too, as soon as lanes scatter there.
+            if global || instruction.modifiers.iter().any(|modifier| modifier == "local") { 8 } else { 1 }
         }
         (Treatment::Barrier | Treatment::Copy, _) => 8,
         (_, "cp.async.wait_group" | WAIT_ALL) => 8,
@@ -338,10 +337,31 @@ pub fn cost(row: &Row, instruction: &Instruction) -> u64 {
             Some(Operand::Integer(cost)) => u64::try_from(*cost).unwrap_or(u64::MAX),
             _ => u64::MAX,
         },
-        (
-            Treatment::Pure | Treatment::Move | Treatment::Branch | Treatment::Hint | Treatment::Refused(_),
-            _,
-        ) => 1,
+        (Treatment::Pure, _) => pure_cost(row, instruction),
+        (Treatment::Move | Treatment::Branch | Treatment::Hint | Treatment::Refused(_), _) => 1,
+    }
+}
+
+/// Whether an access acquires or releases for more than its block.
+fn is_ordered(instruction: &Instruction) -> bool {
+    let has = |word: &str| instruction.modifiers.iter().any(|modifier| modifier == word);
+    (has("acquire") || has("release")) && !has("cta")
+}
+
+/// What an instruction counts that computes: about how many instructions ptxas makes of it for sm_90, where that are many
+/// (CUDA 13.0; `div.rn.f32` 110, `rem.s64` 80, `sqrt.rn.f64` 56, `fns` and `vavrg4` 48).
+fn pure_cost(row: &Row, instruction: &Instruction) -> u64 {
+    let has = |word: &str| instruction.modifiers.iter().any(|modifier| modifier == word);
+    let is_wide = has("f64") || has("u64") || has("s64");
+    let is_rounded = ["rn", "rz", "rm", "rp"].into_iter().any(has);
+    match row.name {
+        "div" if has("full") || has("approx") => 8,
+        "div" | "rem" if is_wide || is_rounded => 128,
+        "div" | "rem" => 32,
+        "rcp" | "sqrt" | "rsqrt" if is_wide || is_rounded => 64,
+        "fns" => 64,
+        _ if is_video(row) => 48,
+        _ => 1,
     }
 }
 
