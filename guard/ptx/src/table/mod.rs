@@ -360,7 +360,8 @@ fn pure_cost(row: &Row, instruction: &Instruction) -> u64 {
         "div" | "rem" => 32,
         "rcp" | "sqrt" | "rsqrt" if is_wide || is_rounded => 64,
         "fns" => 64,
-        _ if is_video(row) => 48,
+        _ if is_video(row) && row.name.ends_with(['2', '4']) => 48,
+        _ if is_video(row) => 8,
         _ => 1,
     }
 }
