@@ -92,7 +92,7 @@ pub(crate) fn launch(
     }
     let work = unlooked.max(work_of(UNLOOKED_COST_MAX, blocks, shape.block));
     state.streams.calls(index, calls);
-    state.streams.loads(index, Load { unlooked, blocks, large, work });
+    state.streams.loads(index, Load { unlooked, blocks, large, work, moved: 0 });
     state.busy.launches(Arc::clone(&entry.name));
     Ok(Ok(Outcome::Submitted))
 }
@@ -133,7 +133,8 @@ pub(crate) fn go_on(
         state.busy.launches(Arc::clone(&entry.name));
         let blocks = slice.count();
         let large = blocks.saturating_mul(slices::weight(shape.block, shape.shared_bytes));
-        let load = Load { unlooked: 0, blocks, large, work: work_of(UNLOOKED_COST_MAX, blocks, shape.block) };
+        let work = work_of(UNLOOKED_COST_MAX, blocks, shape.block);
+        let load = Load { unlooked: 0, blocks, large, work, moved: 0 };
         rest.next += 1;
         if rest.next == rest.slices.count() {
             state.streams.calls(index, std::mem::take(&mut rest.calls));

@@ -3,6 +3,8 @@
 //! A position counts records of the session's ring. The *mark* of a stream is the position the device itself
 //! has written to the completion page; it covers everything submitted to the stream before.
 
+mod load;
+mod moving;
 mod stuck;
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
@@ -18,6 +20,9 @@ use crate::{
     },
     modules::Calling,
 };
+pub(crate) use load::Load;
+pub(crate) use moving::bytes_per_second;
+use moving::moving_max;
 use stuck::Behind;
 
 /// What work in flight may do without a look at the session's flag, all launches together, in units of the guard's opcode
@@ -55,34 +60,8 @@ enum Wait {
     Large { blocks: u64, most: u64 },
     /// Launches that never look at the flag: it does so much.
     Unlooked(u64),
-}
-
-/// What launches have the device do before their threads look at the session's flag.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Load {
-    /// What those do that never look, in units of the guard's opcode table for each warp.
-    pub(crate) unlooked: u64,
-    pub(crate) blocks: u64,
-    /// Those of large launches and of slices, by weight.
-    pub(crate) large: u64,
-    /// What all of them do until they look, in the same units.
-    pub(crate) work: u64,
-}
-
-impl Load {
-    fn add(&mut self, other: Self) {
-        self.unlooked = self.unlooked.saturating_add(other.unlooked);
-        self.blocks = self.blocks.saturating_add(other.blocks);
-        self.large = self.large.saturating_add(other.large);
-        self.work = self.work.saturating_add(other.work);
-    }
-
-    fn take(&mut self, other: Self) {
-        self.unlooked = self.unlooked.saturating_sub(other.unlooked);
-        self.blocks = self.blocks.saturating_sub(other.blocks);
-        self.large = self.large.saturating_sub(other.large);
-        self.work = self.work.saturating_sub(other.work);
-    }
+    /// Copies and fills: it moves so many bytes, or has so many left to move.
+    Moving(u64),
 }
 
 /// One stream.
@@ -146,6 +125,8 @@ pub(crate) struct Streams {
     sliced: Load,
     /// How many slices there are of it.
     slices: usize,
+    /// How many bytes of it may be copied and filled, about.
+    moving_max: u64,
     held: usize,
     /// Words of parameters among what is held back.
     held_words: usize,
@@ -188,6 +169,7 @@ impl Streams {
     /// No streams yet. `page_at` is where the completion page is mapped.
     pub(crate) fn new(gpu: Arc<dyn Gpu>, page: CompletionWriter, page_at: usize) -> Self {
         let streams = (0..STREAMS_MAX).map(|_| None).collect();
+        let moving_max = moving_max(gpu.info());
         Self {
             gpu,
             page,
@@ -197,6 +179,7 @@ impl Streams {
             load: Load::default(),
             sliced: Load::default(),
             slices: 0,
+            moving_max,
             held: 0,
             held_words: 0,
             turn: 0,
@@ -216,6 +199,8 @@ impl Streams {
     /// there together where they `may_form_runs`. Where it is `timed`, it is known which streams wait.
     pub(crate) fn be_alone(&mut self, may_form_runs: bool, timed: bool) {
         (self.alone, self.timed) = (true, timed);
+        // What it leaves there to be done is in nobody's way.
+        self.moving_max = u64::MAX;
         // A run has one mark for all its kernels.
         self.run = (may_form_runs && !timed).then(Run::new);
     }
@@ -366,13 +351,14 @@ impl Streams {
     /// Notes that the record at `position` was submitted to the device.
     pub(crate) fn submitted(&mut self, index: u32, position: u64) -> Result<(), Error> {
         self.in_flight += 1;
-        let timed = self.timed;
+        let (timed, moved_per_mark) = (self.timed, self.moved_per_mark());
         let Some(stream) = self.get_mut(index) else { return Ok(()) };
         stream.submitted = position;
         stream.unmarked += 1;
         let due = timed
             || stream.unmarked >= RECORDS_PER_MARK
-            || stream.unmarked_load.unlooked >= UNLOOKED_PER_MARK;
+            || stream.unmarked_load.unlooked >= UNLOOKED_PER_MARK
+            || stream.unmarked_load.moved >= moved_per_mark;
         self.unmarked |= 1 << index;
         if due { self.mark(index) } else { Ok(()) }
     }
@@ -742,7 +728,18 @@ impl Streams {
                     self.mark(index)?;
                     continue;
                 }
-                Some(Wait::For(..) | Wait::Host(_) | Wait::Room | Wait::Large { .. } | Wait::Unlooked(_))
+                Some(Wait::Moving(bytes)) if self.may_move(index, first, bytes) == 0 => {
+                    self.mark_all()?;
+                    continue;
+                }
+                Some(
+                    Wait::For(..)
+                    | Wait::Host(_)
+                    | Wait::Room
+                    | Wait::Large { .. }
+                    | Wait::Unlooked(_)
+                    | Wait::Moving(_),
+                )
                 | None => {}
             }
             self.turn = index + 1;
