@@ -71,7 +71,9 @@ pub(crate) fn launch(
     }
     let shared_bytes = entry.shared_bytes(shape.shared_bytes);
     let streams = &mut state.streams;
-    let (version, unlooked) = match entry.fast(blocks, shape.block, shared_bytes) {
+    let fast =
+        entry.fast(blocks, shape.block, shared_bytes).filter(|(_, work)| streams.may_be_unlooked(*work));
+    let (version, unlooked) = match fast {
         Some((fast, work)) if work == 0 || streams.have_room(work) => (fast, work),
         Some((_, work)) if streams.is_deep(index) => {
             let held = Held { position, record: *record, parameters: parameters.to_vec(), rest: None };

@@ -110,7 +110,7 @@ impl Template {
         let admitted =
             |fast: &&Fast| fast.admits(&self.block, self.base) && fast.admits_blocks(block, shared_bytes);
         let fast = self.fast.as_ref().filter(admitted)?;
-        Some((fast.id, fast.unlooked(blocks, block)?))
+        Some((fast.id, fast.unlooked(blocks, block)))
     }
 
     /// Everything that may be launched.

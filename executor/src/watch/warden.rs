@@ -17,7 +17,7 @@ use bulkhead_schema::{Error, ErrorCode};
 use crate::{
     control::server::lose_device,
     executor::Executor,
-    launch::streams::{Load, bytes_per_second},
+    launch::streams::{Load, bytes_per_second, unlooked_per_second},
     session::{Session, State, Stopped},
     watch::neighbours::Seen,
 };
@@ -32,9 +32,7 @@ const SOFTWARE_GRACE: Duration = Duration::from_secs(4);
 /// What is added where kernels reach host memory: stores to random words of it take 2.2 s for what takes 0.3 s in device
 /// memory between two looks, and there may be four times that (measured on an H100, 264 blocks of 1,024 threads).
 const HOST_GRACE: Duration = Duration::from_secs(10);
-/// At least so much of what is done without a look at the flag, in units of the guard's opcode table for each warp, is done
-/// in a second by a GPU; by the software GPU, so many blocks.
-const WORK_PER_SECOND: u64 = 1 << 31;
+/// At least so many blocks are started by the software GPU in a second.
 const SOFTWARE_BLOCKS_PER_SECOND: u64 = 10_000;
 /// No work is waited for longer than this.
 const GRACE_MAX: Duration = Duration::from_secs(60);
@@ -163,9 +161,13 @@ pub(crate) fn end_longest(executor: &Executor, waiting: u32, to: &str) {
 
 /// How long kernels that were told to end may run on.
 fn grace(backend: &str, load: Load, reaches_host: bool) -> Duration {
+    let per_second = unlooked_per_second(backend);
     let (grace, starting) = match backend {
-        "software" => (SOFTWARE_GRACE, load.blocks / SOFTWARE_BLOCKS_PER_SECOND),
-        _ => (GRACE, load.work / WORK_PER_SECOND),
+        "software" => {
+            let starting = load.blocks / SOFTWARE_BLOCKS_PER_SECOND;
+            (SOFTWARE_GRACE, starting.saturating_add(load.unlooked.div_ceil(per_second)))
+        }
+        _ => (GRACE, load.work / per_second),
     };
     let host = if reaches_host { HOST_GRACE } else { Duration::ZERO };
     let moving = Duration::from_secs(load.moved.div_ceil(bytes_per_second(backend)));
@@ -207,5 +209,8 @@ mod tests {
             |backend, bytes| grace(backend, Load { moved: bytes, ..Load::default() }, false).as_secs();
         assert_eq!([0, 1, 8 << 30].map(|bytes| seconds("cuda", bytes)), [1, 2, 5]);
         assert_eq!([0, 1, 512 << 20].map(|bytes| seconds("software", bytes)), [4, 5, 8]);
+        // And what never looks at the flag: all that may be there.
+        let load = Load { unlooked: 1 << 24, ..Load::default() };
+        assert_eq!(grace("software", load, false), SOFTWARE_GRACE + Duration::from_secs(4));
     }
 }

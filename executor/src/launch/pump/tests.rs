@@ -29,6 +29,7 @@ mod arrays;
 mod graphs;
 mod moves;
 mod stuck;
+mod unlooked;
 
 type Answer<T = ()> = Result<T, DeviceError>;
 
@@ -229,8 +230,12 @@ fn state() -> State {
 }
 
 fn state_and_launches() -> (State, Arc<Asked>) {
+    state_of("idle")
+}
+
+fn state_of(backend: &'static str) -> (State, Arc<Asked>) {
     let info = DeviceInfo {
-        backend: "idle",
+        backend,
         name: String::new(),
         uuid: [0; 16],
         memory_bytes: 0,
