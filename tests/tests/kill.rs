@@ -121,6 +121,40 @@ fn closing_a_session_ends_its_kernels_and_gives_everything_back() {
     assert_eq!(next.loads(arena.address()), 9);
 }
 
+/// Each thread clears 2 KB first.
+const CLEARS: &str = ".version 8.0\n.target sm_75\n.address_size 64\n
+    .visible .entry clears(.param .u64 at)\n{\n
+    .reg .b32 %r<3>;\n.reg .b64 %rd<4>;\n.local .align 8 .b8 own[2048];\n
+    ld.param.u64 %rd1, [at];\nmov.u32 %r1, %clock;\nand.b32 %r1, %r1, 2047;\n
+    mov.u64 %rd2, own;\ncvt.u64.u32 %rd3, %r1;\nadd.u64 %rd2, %rd2, %rd3;\n
+    ld.local.u8 %r2, [%rd2];\nst.global.u32 [%rd1], %r2;\nret;\n}\n";
+
+/// What it leaves takes minutes on the software GPU.
+#[test]
+fn whoever_leaves_much_to_fill_or_to_clear_ends_nobody_elses_work() {
+    let kernel = Kernel::start();
+    let mut neighbour = Neighbour::new(&kernel, "neighbour");
+    neighbour.work();
+    let before = kernel.status();
+    let fills = Tenant::new(&kernel, "fills");
+    let memory = fills.session.allocate(256 << 20).unwrap();
+    for _ in 0..600 {
+        fills.session.fill(FIRST, memory.all(), Pattern::Bits8(1)).unwrap();
+    }
+    drop((memory, fills));
+    kernel.without(&["fills"]);
+    let clears = Tenant::new(&kernel, "clears");
+    let image = clears.session.load_image(CLEARS.as_bytes()).unwrap();
+    let word = clears.session.allocate(4).unwrap();
+    let all = Launch { grid: [1 << 17, 1, 1], block: [1024, 1, 1], shared_bytes: 0 };
+    let parameters = Parameters::new().u64(word.address());
+    clears.session.launch(FIRST, &image.entry("clears").unwrap(), &all, &parameters).unwrap();
+    drop((word, image, clears));
+    let after = kernel.without(&["clears"]);
+    assert_eq!((after.executor_pid, after.executor_starts), (before.executor_pid, before.executor_starts));
+    neighbour.work();
+}
+
 /// Opens a session with a kernel that never ends, says so, and waits to be killed.
 fn be_a_client_with_a_runaway_kernel(socket: &Path) {
     let options = Options { socket: socket.to_owned(), name: "doomed".into(), ..Options::default() };

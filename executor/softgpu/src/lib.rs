@@ -20,8 +20,8 @@
 //!
 //! # What differs from an NVIDIA GPU
 //! Approximate functions are more exact; atomic operations are all sequentially consistent; shared memory keeps
-//! what any earlier block left in it, as there, and registers what one of the same launch did, but local memory
-//! begins as zero; `%clock64` counts nanoseconds.
+//! what any earlier block left in it, as there, but registers and local memory only what one of the same launch did;
+//! `%clock64` counts nanoseconds.
 //!
 //! # Trusts
 //! Its caller, the executor, as [`bulkhead_gpu`] says: above all that registered host memory stays mapped.

@@ -4,9 +4,11 @@
 mod common;
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use bulkhead_gpu::{Gpu, Launch};
 use bulkhead_mm::{HALF_BYTES, SINK_BYTES};
+use bulkhead_softgpu::Options;
 use common::{Machine, Parameters, SLOT, kernel};
 
 fn confined(ptx: &str) -> String {
@@ -143,6 +145,67 @@ fn large_local_arrays_begin_as_zero() {
         // The tenth word of the first lane is all that it finds of its own.
         assert_eq!((expected[0], expected[33]), (770, 33_000), "{bytes}");
     }
+}
+
+/// Each thread gathers what its array holds, and leaves sevens in all of it.
+fn gathers(bytes: u32) -> String {
+    kernel(
+        &format!(".reg .pred %p; .reg .b32 %i, %w; .reg .b64 %f; .local .align 16 .b8 depot[{bytes}];"),
+        &format!(
+            "mul.wide.u32 %lane64, %lane, 4; add.s64 %to, %at, %lane64; ld.global.u32 %out, [%to];
+             mov.u64 %f, depot; mov.u32 %i, 0;
+             $next: ld.local.u32 %w, [%f]; or.b32 %out, %out, %w; st.local.u32 [%f], 7;
+             add.s64 %f, %f, 4; add.u32 %i, %i, 1; setp.lt.u32 %p, %i, {}; @%p bra $next;",
+            bytes / 4
+        ),
+    )
+}
+
+#[test]
+fn a_confined_block_finds_nothing_that_another_left_in_local_memory() {
+    for bytes in [4, 44, 2048, 8212] {
+        let mut machine = Machine::with(Options { threads: Some(1), ..common::options() });
+        let entry = machine.entry(&confined(&gathers(bytes)));
+        let out = machine.upload_u32(&[0; 64]);
+        // Blocks of one launch, which have the same memory, and of another.
+        for _ in 0..2 {
+            machine.run(entry.id, 40, 64, &Parameters::default().u64(out).hidden().0).unwrap();
+        }
+        assert_eq!(machine.download_u32(out, 64), [0; 64], "{bytes}");
+    }
+}
+
+#[test]
+fn no_launch_finds_what_another_left_in_local_memory() {
+    for bytes in [4, 44, 2048, 8212, 65_536] {
+        let mut machine = Machine::with(Options { threads: Some(1), ..common::options() });
+        let entry = machine.entry(&gathers(bytes));
+        let out = machine.upload_u32(&[0; 64]);
+        for _ in 0..5 {
+            machine.run(entry.id, 1, 64, &out.to_le_bytes()).unwrap();
+        }
+        assert_eq!(machine.download_u32(out, 64), [0; 64], "{bytes}");
+    }
+}
+
+/// Zeroing 400 MB takes a block a tenth of a second; ending takes it some microseconds.
+#[test]
+fn a_block_that_is_told_to_end_takes_no_longer_the_more_local_memory_it_has() {
+    let mut machine = Machine::with(Options { threads: Some(1), ..common::options() });
+    let entry = machine.entry(&confined(&gathers(400_000)));
+    let out = machine.upload_u32(&[1; 1024]);
+    let parameters = Parameters::default().u64(out).hidden();
+    machine.flag(machine.stream, u32::MAX);
+    let since = Instant::now();
+    machine.run(entry.id, 200, 1024, &parameters.0).unwrap();
+    // Each launch has memory of its own.
+    for _ in 0..100 {
+        machine.launch(entry.id, 1, 1024, &parameters.0).unwrap();
+    }
+    machine.gpu.synchronize(machine.stream).unwrap();
+    let took = since.elapsed();
+    assert_eq!(machine.download_u32(out, 1024), [1; 1024], "they ended before they stored");
+    assert!(took < Duration::from_secs(4), "{took:?}");
 }
 
 /// Rounds after which a block ought to have got what another left.

@@ -76,7 +76,9 @@ pub(crate) fn launch(
     }
     let shared_bytes = entry.shared_bytes(shape.shared_bytes);
     let streams = &mut state.streams;
-    let (version, unlooked) = match entry.fast(blocks, shape.block, shared_bytes) {
+    let fast =
+        entry.fast(blocks, shape.block, shared_bytes).filter(|(_, work)| streams.may_be_unlooked(*work));
+    let (version, unlooked) = match fast {
         Some((fast, work)) if work == 0 || streams.have_room(work) => (fast, work),
         Some((_, work)) if streams.is_deep(index) => {
             let held = Held { position, record: *record, parameters: parameters.to_vec(), rest: None };
@@ -97,7 +99,7 @@ pub(crate) fn launch(
     }
     let work = unlooked.max(work_of(UNLOOKED_COST_MAX.saturating_add(zeroing), blocks, shape.block));
     state.streams.calls(index, calls);
-    state.streams.loads(index, Load { unlooked, blocks, large, work });
+    state.streams.loads(index, Load { unlooked, blocks, large, work, moved: 0 });
     state.busy.launches(Arc::clone(&entry.name));
     Ok(Ok(Outcome::Submitted))
 }
@@ -141,7 +143,7 @@ pub(crate) fn go_on(
         let weight = slices::weight(shape.block, shape.shared_bytes).max(slices::zeroing_weight(zeroing));
         let large = blocks.saturating_mul(weight);
         let work = work_of(UNLOOKED_COST_MAX.saturating_add(zeroing), blocks, shape.block);
-        let load = Load { unlooked: 0, blocks, large, work };
+        let load = Load { unlooked: 0, blocks, large, work, moved: 0 };
         rest.next += 1;
         if rest.next == rest.slices.count() {
             state.streams.calls(index, std::mem::take(&mut rest.calls));

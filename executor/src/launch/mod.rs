@@ -1,11 +1,12 @@
 //! From a record in a client's ring to work on the device, and back to a fence.
 //!
 //! [`pump`] takes records and [`records`] checks them; [`launches`] chooses the version of an entry ([`fast`]) and its slices
-//! ([`slices`]); [`streams`] keeps the order, and makes graphs of what a client asks ([`graphs`]) and of what waits ([`runs`]).
+//! ([`slices`]); [`moves`] cuts what is to be copied; [`streams`] keeps the order, and makes graphs of what a client asks ([`graphs`]) and of what waits ([`runs`]).
 
 pub(crate) mod fast;
 pub(crate) mod graphs;
 pub(crate) mod launches;
+pub(crate) mod moves;
 pub(crate) mod pump;
 pub(crate) mod records;
 pub(crate) mod runs;

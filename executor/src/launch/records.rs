@@ -2,17 +2,19 @@
 
 use std::collections::HashMap;
 
-use bulkhead_gpu::{ArrayCopy, DeviceAddress, EventId, FillPattern, Gpu};
-use bulkhead_ring::{self as ring, Blocks, Pattern, Record};
+use bulkhead_gpu::{ArrayCopy, DeviceAddress, EventId, Gpu};
+use bulkhead_ring::{self as ring, Blocks, Record};
 use bulkhead_schema::{ErrorCode, limits};
 
 use crate::{
     device,
-    launch::{graphs, launches, slices::Rest, streams::Held},
-    session::{
-        State,
-        bindings::{Object, Use},
+    launch::{
+        graphs, launches,
+        moves::{self, Move},
+        slices::Rest,
+        streams::{Held, Load},
     },
+    session::{State, bindings::Use},
 };
 
 /// A session's events that have been recorded.
@@ -185,6 +187,12 @@ fn carry_out(
         return Ok(Err(ErrorCode::InvalidHandle.into()));
     };
     let bindings = &state.bindings;
+    if let Some(found) = Move::find(bindings, record) {
+        return match found {
+            Ok(found) => moves::submit(state, position, record, found),
+            Err(code) => Ok(Err(code.into())),
+        };
+    }
     match *record {
         Record::Launch { launch, .. } => {
             return match rest {
@@ -197,34 +205,6 @@ fn carry_out(
                 return Ok(Err(code.into()));
             }
         }
-        Record::CopyToDevice { copy, .. } => {
-            let to = bindings.device(copy.to, copy.to_offset, copy.bytes, Use::ReadWrite);
-            let (Some(to), Some(from)) = (to, bindings.host(copy.from, copy.from_offset, copy.bytes)) else {
-                return Ok(Err(ErrorCode::InvalidHandle.into()));
-            };
-            gpu.copy_to_device(stream, to, from)?;
-            state.busy.copies(copy.bytes);
-        }
-        Record::CopyToHost { copy, .. } => {
-            let to = bindings.host(copy.to, copy.to_offset, copy.bytes);
-            let (Some(to), Some(from)) =
-                (to, bindings.device(copy.from, copy.from_offset, copy.bytes, Use::Read))
-            else {
-                return Ok(Err(ErrorCode::InvalidHandle.into()));
-            };
-            gpu.copy_to_host(stream, to, from)?;
-            state.busy.copies(copy.bytes);
-        }
-        Record::CopyOnDevice { copy, .. } => {
-            let to = bindings.device(copy.to, copy.to_offset, copy.bytes, Use::ReadWrite);
-            let (Some(to), Some(from)) =
-                (to, bindings.device(copy.from, copy.from_offset, copy.bytes, Use::Read))
-            else {
-                return Ok(Err(ErrorCode::InvalidHandle.into()));
-            };
-            gpu.copy_on_device(stream, to, from, copy.bytes)?;
-            state.busy.copies(copy.bytes);
-        }
         Record::CopyArray { copy, .. } => {
             let ring::ArrayCopy { array, at, row_bytes, rows, shape, to_array, .. } = copy;
             let copied = ArrayCopy { array, at, memory: DeviceAddress(0), row_bytes, rows, shape, to_array };
@@ -234,23 +214,7 @@ fn carry_out(
                 return Ok(Err(ErrorCode::InvalidHandle.into()));
             };
             gpu.copy_array(stream, &ArrayCopy { memory, ..copied })?;
-            state.busy.copies(bytes);
-        }
-        Record::Fill { to, offset, pattern, count, .. } => {
-            let range = count.checked_mul(pattern.bytes());
-            if let Some(Object::Buffer { may: Use::Read, .. }) = bindings.get(to.slot, to.generation) {
-                return Ok(Err(ErrorCode::InvalidHandle.into()));
-            }
-            let to = range.and_then(|bytes| bindings.device(to, offset, bytes, Use::ReadWrite));
-            let Some(to) = to.filter(|to| to.0.is_multiple_of(pattern.bytes())) else {
-                return Ok(Err(ErrorCode::InvalidArgument.into()));
-            };
-            let pattern = match pattern {
-                Pattern::Bits8(value) => FillPattern::Bits8(value),
-                Pattern::Bits16(value) => FillPattern::Bits16(value),
-                Pattern::Bits32(value) => FillPattern::Bits32(value),
-            };
-            gpu.fill(stream, to, pattern, count)?;
+            state.streams.loads(record.stream(), Load { moved: bytes, ..Load::default() });
         }
         Record::WaitOn { stream, on, position: until } => {
             let wait = Held { position, record: *record, parameters: Vec::new(), rest: None };
@@ -276,7 +240,11 @@ fn carry_out(
             };
             gpu.record(event, stream)?;
         }
-        Record::CreateStream { .. }
+        Record::CopyToDevice { .. }
+        | Record::CopyToHost { .. }
+        | Record::CopyOnDevice { .. }
+        | Record::Fill { .. }
+        | Record::CreateStream { .. }
         | Record::DestroyStream { .. }
         | Record::DestroyEvent { .. }
         | Record::Elapsed { .. }

@@ -3,7 +3,10 @@
 //! A position counts records of the session's ring. The *mark* of a stream is the position the device itself
 //! has written to the completion page; it covers everything submitted to the stream before.
 
+mod load;
+mod moving;
 mod stuck;
+mod unlooked;
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
@@ -18,15 +21,13 @@ use crate::{
     },
     modules::Calling,
 };
+pub(crate) use load::Load;
+pub(crate) use moving::bytes_per_second;
+use moving::moving_max;
 use stuck::Behind;
+use unlooked::Unlooked;
+pub(crate) use unlooked::unlooked_per_second;
 
-/// What work in flight may do without a look at the session's flag, all launches together, in units of the guard's opcode
-/// table for each warp: a tenth of a second of a device's time, at worst.
-const UNLOOKED_MAX: u64 = 1 << 32;
-/// A stream gets a mark at least once in so much of that, so that room comes back in parts.
-const UNLOOKED_PER_MARK: u64 = UNLOOKED_MAX / 16;
-/// A stream with so much of that in flight waits for room: its next launch could not begin before anyway.
-const UNLOOKED_DEEP: u64 = 2 * UNLOOKED_PER_MARK;
 /// A stream gets a mark at least once in this many records.
 const RECORDS_PER_MARK: u32 = 128;
 
@@ -55,34 +56,8 @@ enum Wait {
     Large { blocks: u64, most: u64 },
     /// Launches that never look at the flag: it does so much.
     Unlooked(u64),
-}
-
-/// What launches have the device do before their threads look at the session's flag.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Load {
-    /// What those do that never look, in units of the guard's opcode table for each warp.
-    pub(crate) unlooked: u64,
-    pub(crate) blocks: u64,
-    /// Those of large launches and of slices, by weight.
-    pub(crate) large: u64,
-    /// What all of them do until they look, in the same units.
-    pub(crate) work: u64,
-}
-
-impl Load {
-    fn add(&mut self, other: Self) {
-        self.unlooked = self.unlooked.saturating_add(other.unlooked);
-        self.blocks = self.blocks.saturating_add(other.blocks);
-        self.large = self.large.saturating_add(other.large);
-        self.work = self.work.saturating_add(other.work);
-    }
-
-    fn take(&mut self, other: Self) {
-        self.unlooked = self.unlooked.saturating_sub(other.unlooked);
-        self.blocks = self.blocks.saturating_sub(other.blocks);
-        self.large = self.large.saturating_sub(other.large);
-        self.work = self.work.saturating_sub(other.work);
-    }
+    /// Copies and fills: it moves so many bytes, or has so many left to move.
+    Moving(u64),
 }
 
 /// One stream.
@@ -146,6 +121,10 @@ pub(crate) struct Streams {
     sliced: Load,
     /// How many slices there are of it.
     slices: usize,
+    /// How many bytes of it may be copied and filled, about.
+    moving_max: u64,
+    /// What of it need not look at the session's flag.
+    unlooked: Unlooked,
     held: usize,
     /// Words of parameters among what is held back.
     held_words: usize,
@@ -188,6 +167,7 @@ impl Streams {
     /// No streams yet. `page_at` is where the completion page is mapped.
     pub(crate) fn new(gpu: Arc<dyn Gpu>, page: CompletionWriter, page_at: usize) -> Self {
         let streams = (0..STREAMS_MAX).map(|_| None).collect();
+        let (moving_max, unlooked) = (moving_max(gpu.info()), Unlooked::of(gpu.info()));
         Self {
             gpu,
             page,
@@ -197,6 +177,8 @@ impl Streams {
             load: Load::default(),
             sliced: Load::default(),
             slices: 0,
+            moving_max,
+            unlooked,
             held: 0,
             held_words: 0,
             turn: 0,
@@ -216,6 +198,8 @@ impl Streams {
     /// there together where they `may_form_runs`. Where it is `timed`, it is known which streams wait.
     pub(crate) fn be_alone(&mut self, may_form_runs: bool, timed: bool) {
         (self.alone, self.timed) = (true, timed);
+        // What it leaves there to be done is in nobody's way.
+        self.moving_max = u64::MAX;
         // A run has one mark for all its kernels.
         self.run = (may_form_runs && !timed).then(Run::new);
     }
@@ -366,13 +350,14 @@ impl Streams {
     /// Notes that the record at `position` was submitted to the device.
     pub(crate) fn submitted(&mut self, index: u32, position: u64) -> Result<(), Error> {
         self.in_flight += 1;
-        let timed = self.timed;
+        let (timed, unlooked, moved_per_mark) = (self.timed, self.unlooked, self.moved_per_mark());
         let Some(stream) = self.get_mut(index) else { return Ok(()) };
         stream.submitted = position;
         stream.unmarked += 1;
         let due = timed
             || stream.unmarked >= RECORDS_PER_MARK
-            || stream.unmarked_load.unlooked >= UNLOOKED_PER_MARK;
+            || stream.unmarked_load.unlooked >= unlooked.per_mark()
+            || stream.unmarked_load.moved >= moved_per_mark;
         self.unmarked |= 1 << index;
         if due { self.mark(index) } else { Ok(()) }
     }
@@ -541,30 +526,6 @@ impl Streams {
     /// Holds the stream back, with the launch, until there is room for it.
     pub(crate) fn hold_large(&mut self, index: u32, held: Held, blocks: u64, most: u64) {
         self.hold_first(index, held, Wait::Large { blocks, most });
-    }
-
-    /// Whether so much more may be done without a look at the session's flag.
-    pub(crate) fn have_room(&mut self, work: u64) -> bool {
-        let is_room = |streams: &Self| streams.load.unlooked.saturating_add(work) <= UNLOOKED_MAX;
-        is_room(self) || {
-            self.in_flight();
-            is_room(self)
-        }
-    }
-
-    /// Whether the stream itself has so much of that in flight that a launch may wait there for room.
-    pub(crate) fn is_deep(&self, index: u32) -> bool {
-        let unlooked = |stream: &Stream| {
-            let marked = stream.marks.iter().map(|mark| mark.load.unlooked);
-            marked.fold(stream.unmarked_load.unlooked, u64::saturating_add)
-        };
-        self.get(index).is_some_and(|stream| unlooked(stream) >= UNLOOKED_DEEP)
-    }
-
-    /// Holds the stream back, with a launch that never looks at the flag, until there is room for so much, or the stream has
-    /// little left to do.
-    pub(crate) fn hold_unlooked(&mut self, index: u32, held: Held, work: u64) {
-        self.hold_first(index, held, Wait::Unlooked(work));
     }
 
     /// Notes the load of a record that is about to be noted as submitted.
@@ -742,7 +703,18 @@ impl Streams {
                     self.mark(index)?;
                     continue;
                 }
-                Some(Wait::For(..) | Wait::Host(_) | Wait::Room | Wait::Large { .. } | Wait::Unlooked(_))
+                Some(Wait::Moving(bytes)) if self.may_move(index, first, bytes) == 0 => {
+                    self.mark_all()?;
+                    continue;
+                }
+                Some(
+                    Wait::For(..)
+                    | Wait::Host(_)
+                    | Wait::Room
+                    | Wait::Large { .. }
+                    | Wait::Unlooked(_)
+                    | Wait::Moving(_),
+                )
                 | None => {}
             }
             self.turn = index + 1;

@@ -119,8 +119,7 @@ impl Template {
         let admitted =
             |fast: &&Fast| fast.admits(&self.block, self.base) && fast.admits_blocks(block, shared_bytes);
         let fast = self.fast.as_ref().filter(admitted)?;
-        let work = fast.unlooked(self.zeroing(block, shared_bytes), blocks, block)?;
-        Some((fast.id, work))
+        Some((fast.id, fast.unlooked(self.zeroing(block, shared_bytes), blocks, block)))
     }
 
     /// Everything that may be launched.

@@ -10,29 +10,36 @@ use std::time::{Duration, Instant};
 /// for that long, or what was told to end holds all multiprocessors.
 const TOGETHER_MAX: Duration = Duration::from_secs(600);
 
-/// What the sessions that were not told to end have on the device.
+/// What sessions have on the device at one look.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Seen {
+    /// Whether any that was not told to end has work there.
+    pub(crate) busy: bool,
+    /// Pieces of those sessions' work that have passed.
+    pub(crate) passed: u64,
+    /// How many that were told to end have work there: they share the device.
+    pub(crate) ending: u32,
+}
+
+/// What the sessions that were not told to end have on the device, and how many others do.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Neighbours {
-    /// Whether any has work there.
-    busy: bool,
-    /// Pieces of their work that have passed.
-    passed: u64,
+    seen: Seen,
     /// When that number last changed, or none had work.
     progressed: Instant,
 }
 
 impl Neighbours {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { busy: false, passed: 0, progressed: now }
+        Self { seen: Seen::default(), progressed: now }
     }
 
-    /// Notes whether they have work, and how much of it has passed in all. A session that is gone takes its count along,
-    /// which is progress too.
-    pub(crate) fn look(&mut self, now: Instant, busy: bool, passed: u64) {
-        if !busy || passed != self.passed {
+    /// Notes what they have there. A session that is gone takes the count of what has passed along, which is progress too.
+    pub(crate) fn look(&mut self, now: Instant, seen: Seen) {
+        if !seen.busy || seen.passed != self.seen.passed {
             self.progressed = now;
         }
-        (self.busy, self.passed) = (busy, passed);
+        self.seen = seen;
     }
 }
 
@@ -51,13 +58,14 @@ impl Clocks {
 
     /// Whether the kernels should have ended by now: they had the device to themselves for `grace`, or nobody's work passes.
     pub(crate) fn are_over(&mut self, now: Instant, neighbours: Neighbours, grace: Duration) -> bool {
-        if !neighbours.busy {
-            self.alone += now.saturating_duration_since(self.looked);
+        let Seen { busy, ending, .. } = neighbours.seen;
+        if !busy {
+            // Who ends beside others has its part of the device.
+            self.alone += now.saturating_duration_since(self.looked) / ending.max(1);
         }
         self.looked = now;
         let stuck_since = self.since.max(neighbours.progressed);
-        self.alone >= grace
-            || neighbours.busy && now.saturating_duration_since(stuck_since) >= grace.max(TOGETHER_MAX)
+        self.alone >= grace || busy && now.saturating_duration_since(stuck_since) >= grace.max(TOGETHER_MAX)
     }
 }
 
@@ -70,11 +78,16 @@ mod tests {
     /// Looks every tenth of a second for so many seconds at neighbours of whom a piece passes every `piece` seconds; when it
     /// is over.
     fn over_after(seconds: u64, busy: impl Fn(u64) -> bool, piece: u64) -> Option<f64> {
+        over_beside(1, seconds, busy, piece)
+    }
+
+    /// The same where so many sessions are about to end.
+    fn over_beside(ending: u32, seconds: u64, busy: impl Fn(u64) -> bool, piece: u64) -> Option<f64> {
         let begun = Instant::now();
         let (mut neighbours, mut clocks) = (Neighbours::new(begun), Clocks::new(begun));
         (1..=seconds * 10).find_map(|tenth| {
             let now = begun + Duration::from_millis(tenth * 100);
-            neighbours.look(now, busy(tenth), tenth / (piece * 10));
+            neighbours.look(now, Seen { busy: busy(tenth), passed: tenth / (piece * 10), ending });
             clocks.are_over(now, neighbours, GRACE).then(|| (now - begun).as_secs_f64())
         })
     }
@@ -82,6 +95,12 @@ mod tests {
     #[test]
     fn who_has_the_device_alone_has_its_grace() {
         assert_eq!(over_after(10, |_| false, 1), Some(1.0));
+    }
+
+    #[test]
+    fn sessions_that_end_at_once_have_their_part_of_the_device() {
+        let after = over_beside(8, 20, |_| false, 1).unwrap();
+        assert!((7.9..8.1).contains(&after), "{after}");
     }
 
     #[test]

@@ -17,8 +17,9 @@ use bulkhead_schema::{Error, ErrorCode};
 use crate::{
     control::server::lose_device,
     executor::Executor,
-    launch::streams::Load,
+    launch::streams::{Load, bytes_per_second, unlooked_per_second},
     session::{Session, State, Stopped},
+    watch::neighbours::Seen,
 };
 
 /// How often sessions are looked at.
@@ -31,11 +32,7 @@ const SOFTWARE_GRACE: Duration = Duration::from_secs(4);
 /// What is added where kernels reach host memory: stores to random words of it take 2.2 s for what takes 0.3 s in device
 /// memory between two looks, and there may be four times that (measured on an H100, 264 blocks of 1,024 threads).
 const HOST_GRACE: Duration = Duration::from_secs(10);
-/// At least so much is copied in a second.
-const COPIED_BYTES_PER_SECOND: u64 = 2 << 30;
-/// At least so much of what is done without a look at the flag, in units of the guard's opcode table for each warp, is done
-/// in a second by a GPU; by the software GPU, so many blocks.
-const WORK_PER_SECOND: u64 = 1 << 31;
+/// At least so many blocks are started by the software GPU in a second.
 const SOFTWARE_BLOCKS_PER_SECOND: u64 = 10_000;
 /// No work is waited for longer than this.
 const GRACE_MAX: Duration = Duration::from_secs(60);
@@ -70,18 +67,11 @@ pub(crate) struct Busy {
     since: Option<Instant>,
     /// Without any of it having passed on a stream that has some, whatever others do: a client may give those work as it likes.
     stuck: Option<Instant>,
-    /// What was to be copied since.
-    copied_bytes: u64,
     /// What was launched last.
     entry: Option<Arc<str>>,
 }
 
 impl Busy {
-    /// Notes that something was to be copied.
-    pub(crate) fn copies(&mut self, bytes: u64) {
-        self.copied_bytes = self.copied_bytes.saturating_add(bytes);
-    }
-
     /// Notes that an entry was launched.
     pub(crate) fn launches(&mut self, entry: Arc<str>) {
         self.entry = Some(entry);
@@ -116,13 +106,16 @@ impl State {
 pub(crate) fn run(executor: &Weak<Executor>) {
     while let Some(executor) = executor.upgrade() {
         let now = Instant::now();
-        let (mut busy, mut passed) = (false, 0_u64);
+        let mut seen = Seen::default();
         for session in executor.sessions() {
             let mut state = session.state.lock();
             state.look(now);
+            let is_busy = state.busy.since.is_some();
             if state.stopped.is_none() {
-                busy |= state.busy.since.is_some();
-                passed = passed.wrapping_add(state.streams.passed_count());
+                seen.busy |= is_busy;
+                seen.passed = seen.passed.wrapping_add(state.streams.passed_count());
+            } else {
+                seen.ending += u32::from(is_busy);
             }
             let ran = state.busy.stuck.map_or(Duration::ZERO, |since| since.elapsed());
             let most = executor.patience.kernel.filter(|most| ran > *most);
@@ -137,7 +130,7 @@ pub(crate) fn run(executor: &Weak<Executor>) {
                 end(&session, why, "run shorter kernels, or serve with a larger --kernel-seconds");
             }
         }
-        executor.neighbours.lock().look(now, busy, passed);
+        executor.neighbours.lock().look(now, seen);
         drop(executor);
         thread::sleep(LOOK);
     }
@@ -167,22 +160,26 @@ pub(crate) fn end_longest(executor: &Executor, waiting: u32, to: &str) {
 }
 
 /// How long kernels that were told to end may run on.
-fn grace(backend: &str, load: Load, copied_bytes: u64, reaches_host: bool) -> Duration {
+fn grace(backend: &str, load: Load, reaches_host: bool) -> Duration {
+    let per_second = unlooked_per_second(backend);
     let (grace, starting) = match backend {
-        "software" => (SOFTWARE_GRACE, load.blocks / SOFTWARE_BLOCKS_PER_SECOND),
-        _ => (GRACE, load.work / WORK_PER_SECOND),
+        "software" => {
+            let starting = load.blocks / SOFTWARE_BLOCKS_PER_SECOND;
+            (SOFTWARE_GRACE, starting.saturating_add(load.unlooked.div_ceil(per_second)))
+        }
+        _ => (GRACE, load.work / per_second),
     };
     let host = if reaches_host { HOST_GRACE } else { Duration::ZERO };
-    let copying = Duration::from_secs(copied_bytes / COPIED_BYTES_PER_SECOND);
-    (grace + host + copying + Duration::from_secs(starting)).min(GRACE_MAX)
+    let moving = Duration::from_secs(load.moved.div_ceil(bytes_per_second(backend)));
+    let all = grace + host + moving.min(GRACE_MAX) + Duration::from_secs(starting).min(GRACE_MAX);
+    all.min(GRACE_MAX)
 }
 
 /// Ends the executor where kernels that were told to end run on, though neighbours leave them room.
 pub(crate) fn check_stopped(executor: &Executor, session: &Session, state: &mut State) {
-    let (copied_bytes, reaches_host) = (state.busy.copied_bytes, state.reaches_host);
     let backend = state.gpu.info().backend;
     let Some(Stopped { clocks, load }) = &mut state.stopped else { return };
-    let grace = grace(backend, *load, copied_bytes, reaches_host);
+    let grace = grace(backend, *load, state.reaches_host);
     if !clocks.are_over(Instant::now(), *executor.neighbours.lock(), grace) {
         return;
     }
@@ -199,9 +196,21 @@ mod tests {
     #[test]
     fn kernels_that_reach_host_memory_have_longer_to_end() {
         let load = Load::default();
-        let (plain, host) = (grace("cuda", load, 0, false), grace("cuda", load, 0, true));
+        let (plain, host) = (grace("cuda", load, false), grace("cuda", load, true));
         assert!(plain < Duration::from_secs(2), "{plain:?}");
         assert!(host > Duration::from_secs(9), "four chunks of 2.2 s: {host:?}");
-        assert_eq!(grace("cuda", load, u64::MAX, true), GRACE_MAX);
+        let moved = Load { moved: u64::MAX, ..load };
+        assert_eq!(grace("cuda", moved, true), GRACE_MAX);
+    }
+
+    #[test]
+    fn what_is_to_be_copied_and_filled_takes_its_time_besides() {
+        let seconds =
+            |backend, bytes| grace(backend, Load { moved: bytes, ..Load::default() }, false).as_secs();
+        assert_eq!([0, 1, 8 << 30].map(|bytes| seconds("cuda", bytes)), [1, 2, 5]);
+        assert_eq!([0, 1, 512 << 20].map(|bytes| seconds("software", bytes)), [4, 5, 8]);
+        // And what never looks at the flag: all that may be there.
+        let load = Load { unlooked: 1 << 24, ..Load::default() };
+        assert_eq!(grace("software", load, false), SOFTWARE_GRACE + Duration::from_secs(4));
     }
 }

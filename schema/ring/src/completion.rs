@@ -117,6 +117,11 @@ impl CompletionWriter {
         self.page.word(stream as usize % STREAMS * MARK_STRIDE_WORDS + 1).load(Ordering::Acquire)
     }
 
+    /// Sets it, for a device that writes nothing itself.
+    pub fn set_slices(&self, stream: u32, count: u64) {
+        self.page.word(stream as usize % STREAMS * MARK_STRIDE_WORDS + 1).store(count, Ordering::Release);
+    }
+
     /// Where the GPU writes that, in bytes from the start of the page.
     #[must_use]
     pub fn slices_offset(stream: u32) -> usize {

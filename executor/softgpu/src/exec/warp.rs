@@ -13,6 +13,7 @@ use super::observe::Watch;
 use super::{Core, Grid, block::Barrier};
 use crate::alu::{LANES, Lanes};
 use crate::code::{BarrierMode, Dst, Op, Pred, Program};
+use crate::memory::Own;
 
 /// Backward branches of a warp's groups in the usual order while others are ready, before those get a turn.
 const PATIENCE: u32 = 1 << 10;
@@ -57,11 +58,11 @@ pub(crate) struct Warp {
     /// Lanes that have not exited.
     pub(crate) live: u32,
     /// Registers.
-    pub(crate) registers: Vec<Lanes>,
+    pub(crate) registers: Own<Lanes>,
     /// Predicate registers: one bit per lane.
     pub(crate) predicates: Vec<u32>,
-    /// Local memory, lane after lane.
-    pub(crate) local: Vec<u8>,
+    /// Local memory, lane after lane. It goes with the launch: nobody else's blocks ever have it.
+    pub(crate) local: Own<u8>,
     /// `%tid`, per lane.
     pub(crate) threads: [Lanes; 3],
     /// All lanes that live, except while a group runs.
@@ -114,9 +115,9 @@ impl Warp {
         Self {
             number,
             live: 0,
-            registers: vec![[0; LANES]; program.registers as usize],
+            registers: Own::new(program.registers as usize),
             predicates,
-            local: vec![0; program.local_bytes as usize * LANES],
+            local: Own::new(program.local_bytes as usize * LANES),
             threads,
             groups: Vec::with_capacity(4),
             horizon: u32::MAX,
@@ -131,18 +132,15 @@ impl Warp {
         }
     }
 
-    /// Puts all lanes that exist at the start of the entry. Registers keep what an earlier block of the
-    /// same launch left in them, as on a real device; local memory is zeroed.
+    /// Puts all lanes that exist at the start of the entry. Registers and local memory keep what an earlier block of the
+    /// same launch left in them, as on a real device: a block whose session is over ends as it starts, and must not take
+    /// longer for it the more memory it has. Texts of the guard's clear what they use.
     pub(crate) fn restart(&mut self, grid: &Grid) {
         let threads = grid.block_threads() - self.number * 32;
         self.live = if threads >= 32 { u32::MAX } else { (1 << threads) - 1 };
         self.groups.clear();
         self.groups.push(Group { pc: 0, mask: self.live, state: State::Ready, ran: 0 });
         self.left_whole = false;
-        // Filling nothing costs more than all the rest: the store goes to no memory, which the processor looks into.
-        if !self.local.is_empty() {
-            self.local.fill(0);
-        }
     }
 
     /// Where all lanes that live stand, if that is one place and they can run.

@@ -1,6 +1,8 @@
 //! Device memory: physical memory, page tables, and the host memory the device may reach.
 
 pub(crate) mod host;
+#[expect(unsafe_code, reason = "memory of threads comes from the system as they touch it")]
+mod own;
 pub(crate) mod physical;
 #[expect(
     unsafe_code,
@@ -11,6 +13,7 @@ pub(crate) mod space;
 pub(crate) mod tlb;
 pub(crate) mod view;
 
+pub(crate) use own::Own;
 pub(crate) use raw::{Bytes, copy, fill, update_at};
 
 /// Granule of physical memory, as on NVIDIA's devices.

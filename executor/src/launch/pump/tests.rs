@@ -27,7 +27,9 @@ use crate::{
 
 mod arrays;
 mod graphs;
+mod moves;
 mod stuck;
+mod unlooked;
 
 type Answer<T = ()> = Result<T, DeviceError>;
 
@@ -46,6 +48,8 @@ struct Asked {
     makes_graphs: AtomicBool,
     made: Mutex<Vec<Node>>,
     destroyed: AtomicUsize,
+    /// Where copies and fills begin, and how many bytes each has.
+    moved: Mutex<Vec<(u64, u64)>>,
 }
 
 const FILLED: EntryId = EntryId(100);
@@ -184,20 +188,29 @@ impl Gpu for Idle {
     fn launch_together(&self, _: StreamId, _: EntryId, _: &Launch<'_>) -> Answer {
         no()
     }
-    fn copy_to_device(&self, _: StreamId, _: DeviceAddress, _: HostRange) -> Answer {
-        no()
+    fn copy_to_device(&self, _: StreamId, to: DeviceAddress, from: HostRange) -> Answer {
+        self.1.moved.lock().push((to.0, from.bytes as u64));
+        Ok(())
     }
-    fn copy_to_host(&self, _: StreamId, _: HostRange, _: DeviceAddress) -> Answer {
-        no()
+    fn copy_to_host(&self, _: StreamId, to: HostRange, from: DeviceAddress) -> Answer {
+        self.1.moved.lock().push((from.0, to.bytes as u64));
+        Ok(())
     }
-    fn copy_on_device(&self, _: StreamId, _: DeviceAddress, _: DeviceAddress, _: u64) -> Answer {
-        no()
+    fn copy_on_device(&self, _: StreamId, to: DeviceAddress, _: DeviceAddress, bytes: u64) -> Answer {
+        self.1.moved.lock().push((to.0, bytes));
+        Ok(())
     }
     fn copy_array(&self, _: StreamId, _: &bulkhead_gpu::ArrayCopy) -> Answer {
         self.1.order.lock().push(COPIED);
         Ok(())
     }
-    fn fill(&self, _: StreamId, _: DeviceAddress, _: FillPattern, _: u64) -> Answer {
+    fn fill(&self, _: StreamId, to: DeviceAddress, pattern: FillPattern, count: u64) -> Answer {
+        let each = match pattern {
+            FillPattern::Bits8(_) => 1,
+            FillPattern::Bits16(_) => 2,
+            FillPattern::Bits32(_) => 4,
+        };
+        self.1.moved.lock().push((to.0, count * each));
         self.1.order.lock().push(FILLED);
         Ok(())
     }
@@ -217,8 +230,12 @@ fn state() -> State {
 }
 
 fn state_and_launches() -> (State, Arc<Asked>) {
+    state_of("idle")
+}
+
+fn state_of(backend: &'static str) -> (State, Arc<Asked>) {
     let info = DeviceInfo {
-        backend: "idle",
+        backend,
         name: String::new(),
         uuid: [0; 16],
         memory_bytes: 0,
