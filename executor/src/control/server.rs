@@ -85,8 +85,8 @@ pub fn run(socket: OwnedFd, options: impl Into<Options>, patience: Patience) -> 
         let (weak, gpu) = (Arc::downgrade(&executor), Arc::clone(&executor.gpu));
         thread::Builder::new().name("reaper".into()).spawn(move || remains.run(&weak, &*gpu))?;
         thread::Builder::new().name("free".into()).spawn(move || freeing.run())?;
-        let weak = Arc::downgrade(&executor);
-        thread::Builder::new().name("warden".into()).spawn(move || warden::run(&weak))?;
+        let (weak, gpu) = (Arc::downgrade(&executor), Arc::clone(&executor.gpu));
+        thread::Builder::new().name("warden".into()).spawn(move || warden::run(&weak, &*gpu))?;
         let executor = Arc::clone(&executor);
         thread::Builder::new().name("warm".into()).spawn(move || executor.slots.keep_warm())?;
     }
