@@ -353,6 +353,14 @@ impl Kernel {
         })
     }
 
+    pub(crate) fn end(&mut self, session: u32, why: &Error) -> u64 {
+        self.ask(None, |request| {
+            let mut end = request.init_end_session();
+            end.set_session(session);
+            why.write(end.init_error());
+        })
+    }
+
     pub(crate) fn close(&mut self, session: u32) -> u64 {
         self.ask(None, |mut request| request.set_close_session(session))
     }

@@ -9,7 +9,7 @@ use std::{
 
 use bulkhead_executor::{Patience, compiler::compile};
 use bulkhead_ring::memory;
-use bulkhead_schema::{ErrorCode, Handle, limits};
+use bulkhead_schema::{Error, ErrorCode, Handle, limits};
 
 use crate::{
     client::{Client, IMAGE, POKE, PROGRAMS, SPIN, ask_to_load_anew, ask_to_load_from, load},
@@ -63,6 +63,33 @@ fn whoever_loads_a_text_does_not_wait_for_the_kernels_of_another_that_loads_it_t
     assert!(!kernel.has_answer(stuck));
     let loading = ask_to_load_anew(&mut kernel, other.session);
     assert!(matches!(kernel.answer(loading), Answer::Loaded(4)));
+}
+
+#[test]
+fn who_is_over_waits_for_no_moment_to_load_code_and_its_kernels_end() {
+    let mut kernel = Kernel::start_with(Patience::default(), Some(0));
+    let mut busy = Client::open(&mut kernel, 0);
+    let launched = busy.launch(0, SPIN, [busy.address(128), busy.address(256)]);
+    kernel.wait_until_busy(0);
+    // It waits for its own kernel, which never ends.
+    let loading = ask_to_load_anew(&mut kernel, busy.session);
+    assert!(!kernel.has_answer(loading));
+    let why = Error::new(ErrorCode::Revoked, "memory was taken back");
+    let ending = kernel.end(busy.session, &why);
+    kernel.answer(ending).done();
+    assert_eq!(kernel.answer(loading).refused(), ErrorCode::Revoked);
+    while busy.page.mark(0) < launched {
+        thread::yield_now();
+    }
+    let ended = busy.page.ended().expect("its client is told");
+    assert_eq!((ended.code, busy.page.refusal().unwrap().code), (why.code as u16, why.code as u16));
+    // Twice does nothing; and who is closed is unknown.
+    let again = kernel.end(busy.session, &Error::new(ErrorCode::Internal, "again"));
+    kernel.answer(again).done();
+    let closing = kernel.close(busy.session);
+    kernel.answer(closing).done();
+    let late = kernel.end(busy.session, &why);
+    assert_eq!(kernel.answer(late).refused(), ErrorCode::SessionLost);
 }
 
 #[test]
