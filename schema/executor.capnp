@@ -66,6 +66,8 @@ struct Request {
                                       # number and bytes in turns; for number 0 what is taken of it in all, where it is known of all
                                       # processes what they have of that. None where nobody tells.
     nativeVariable @38 :Native;       # Answered with `variable`: records name it as a buffer from then on.
+    endSession @43 :SessionEnded;     # Nothing of it is submitted any more, its kernels are told to end, and what waits to load code
+                                      # for it gives up. It is there until `closeSession`. Answered at once.
   }
 }
 

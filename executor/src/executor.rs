@@ -4,11 +4,10 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicU32, Ordering},
         mpsc,
     },
-    thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use bulkhead_gpu::{Error as DeviceError, Gpu};
@@ -27,6 +26,7 @@ use crate::{
         workbench::Workbench,
     },
     modules::{self, Modules, Patient, Said},
+    moments::{Gate, Need, Waits},
     session::{
         Session,
         bindings::{Entry, Template},
@@ -35,17 +35,9 @@ use crate::{
         flag::Flags,
         neighbours::Neighbours,
         reaper::{Image, Reaper, Remains},
-        warden::{self, Patience},
+        warden::Patience,
     },
 };
-
-/// How long work is held back to find a moment when no kernel runs: at first, and at most.
-const PATIENCE_MIN: Duration = Duration::from_millis(20);
-const PATIENCE_MAX: Duration = Duration::from_millis(80);
-/// How long everybody goes on before that is tried again.
-const PAUSE: Duration = Duration::from_secs(1);
-/// How often somebody who waits for such a moment looks.
-const LOOK: Duration = Duration::from_micros(50);
 
 /// A session, and where its jobs go.
 #[derive(Clone)]
@@ -74,10 +66,12 @@ pub(crate) struct Executor {
     pub(crate) closing: AtomicU32,
     /// What sessions that were not told to end have on the device. No other lock is taken under it.
     pub(crate) neighbours: Mutex<Neighbours>,
-    /// While it is set nothing is submitted.
-    pub(crate) gate: Arc<AtomicBool>,
-    /// Held by whoever may set the gate; until when nobody who loads does.
-    draining: Mutex<Option<Instant>>,
+    /// Keeps everybody from submitting.
+    pub(crate) gate: Arc<Gate>,
+    /// Held by whoever closes the gate for a moment; until when nobody who loads does.
+    pub(crate) draining: Mutex<Option<Instant>>,
+    /// Who waits for a moment when no kernel runs.
+    pub(crate) waits: Waits,
     /// What times count from.
     pub(crate) epoch: Instant,
     /// For how long kernels may run.
@@ -147,6 +141,7 @@ impl Executor {
             neighbours: Mutex::new(Neighbours::new(Instant::now())),
             gate: Arc::default(),
             draining: Mutex::default(),
+            waits: Waits::default(),
             epoch: Instant::now(),
             patience,
             guard,
@@ -163,79 +158,6 @@ impl Executor {
     /// All sessions, without the lock.
     pub(crate) fn sessions(&self) -> Vec<Arc<Session>> {
         self.sessions.lock().values().map(|known| Arc::clone(&known.session)).collect()
-    }
-
-    fn is_idle(&self) -> bool {
-        let is_idle = |session: &Arc<Session>| {
-            let streams = &mut session.state.lock().streams;
-            // A device that is lost ends the process elsewhere; until then it is not idle.
-            streams.mark_all().is_ok() && streams.in_flight() == 0
-        };
-        self.closing.load(Ordering::Acquire) == 0 && self.sessions().iter().all(is_idle)
-    }
-
-    /// Does something while no session has work on the device, if that is so now.
-    pub(crate) fn while_idle(&self, work: impl FnOnce()) {
-        let Some(_turn) = self.draining.try_lock() else { return };
-        if !self.is_idle() {
-            return;
-        }
-        // Whoever submits looks at the gate with its state locked, which is locked after this once more.
-        self.gate.store(true, Ordering::Release);
-        if self.is_idle() {
-            work();
-        }
-        self.gate.store(false, Ordering::Release);
-    }
-
-    /// Does something that waits for every running kernel and keeps everybody from launching meanwhile: at a moment when
-    /// no kernel runs. New work is held back until there is such a moment, but never for long; where somebody's work runs on,
-    /// everybody goes on, and only the caller waits.
-    ///
-    /// Where the caller has waited for too long, whoever else has run on for longest is ended.
-    pub(crate) fn while_drained<T>(&self, caller: u32, work: impl FnOnce() -> T) -> T {
-        let mut patience = PATIENCE_MIN;
-        let mut since = Instant::now();
-        let mut work = Some(work);
-        loop {
-            if let Some(done) = self.drained_within(patience, || work.take().map(|work| work())).flatten() {
-                return done;
-            }
-            // Somebody else may have found work that runs on: everybody's new work was held back for that just now.
-            let wait = *self.draining.lock();
-            thread::sleep(
-                wait.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now())),
-            );
-            if since.elapsed() > self.patience.loading {
-                warden::end_longest(self, caller, "load code");
-                since = Instant::now();
-            }
-            patience = (patience * 2).min(PATIENCE_MAX);
-        }
-    }
-
-    /// The same for who can do without: new work is held back once, for a moment, and nobody is ended.
-    pub(crate) fn try_drained(&self, work: impl FnOnce()) {
-        self.drained_within(PATIENCE_MAX, work);
-    }
-
-    /// Does something where no kernel runs within so long, and new work has not been held back in vain just now.
-    fn drained_within<T>(&self, patience: Duration, work: impl FnOnce() -> T) -> Option<T> {
-        let mut turn = self.draining.lock();
-        if turn.is_some_and(|until| until > Instant::now()) {
-            return None;
-        }
-        self.gate.store(true, Ordering::Release);
-        let start = Instant::now();
-        while !self.is_idle() && start.elapsed() < patience {
-            thread::sleep(LOOK);
-        }
-        let done = self.is_idle().then(work);
-        self.gate.store(false, Ordering::Release);
-        if done.is_none() {
-            *turn = Some(Instant::now() + PAUSE);
-        }
-        done
     }
 
     /// Offers an entry that `session` loaded.
@@ -276,8 +198,11 @@ impl Executor {
             OfModule::Close { module } => modules.close(module)?,
             OfModule::Remove { module } => modules.remove(module, &|patient, work| match patient {
                 // As for loading code: new work is held back, and who runs on for too long is ended.
-                Patient::NoMore => self.while_drained(0, work),
-                Patient::Still => self.while_idle(work),
+                Patient::NoMore => self.while_drained(Need::Module, work),
+                Patient::Still => {
+                    self.while_idle(work);
+                    Ok(())
+                }
             })?,
             OfModule::Read { module, offset, bytes } => {
                 return modules.read(module, offset, bytes).map(Said::Piece);

@@ -42,6 +42,7 @@ mod images;
 mod launch;
 mod memory;
 mod modules;
+mod moments;
 pub mod sandbox;
 mod session;
 mod testbed;

@@ -43,6 +43,9 @@ const STAGE_BYTES: usize = limits::MODULE_PIECE_BYTES_MAX;
 /// What is cleared of a module whose host half has ended: variables beyond that are seldom what says who may do what.
 const CLEARED_BYTES_MAX: u64 = 16 << 20;
 
+/// What does something where no kernel runs; more or less is done for that.
+pub(crate) type WhileIdle<'a> = &'a dyn Fn(Patient, &mut dyn FnMut()) -> Result<(), Error>;
+
 /// Whether to go on looking for a moment when no kernel runs, or to bring one about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Patient {
@@ -407,11 +410,7 @@ impl Modules {
 
     /// Takes a module away that nobody is granted any more, and none of whose callers has work left: the kernel asks when that
     /// is so. Host memory goes at a moment when no kernel runs, which `while_idle` tries: the driver would wait for all of them.
-    pub(crate) fn remove(
-        &self,
-        id: u32,
-        while_idle: &dyn Fn(Patient, &mut dyn FnMut()),
-    ) -> Result<(), Error> {
+    pub(crate) fn remove(&self, id: u32, while_idle: WhileIdle<'_>) -> Result<(), Error> {
         let module = self.get(id)?;
         if module.grants.load(Ordering::Acquire) > 0 {
             return Err(refused("the module is granted to a session"));
@@ -422,7 +421,7 @@ impl Modules {
                 let patient = if begun.elapsed() < PATIENCE { Patient::Still } else { Patient::NoMore };
                 while_idle(patient, &mut || {
                     gone = Some(self.gpu.unmap_host(module.host(), module.host_bytes))
-                });
+                })?;
                 thread::sleep(LOOK);
             }
             gone.unwrap_or(Ok(())).map_err(|error| device::error(&error))?;

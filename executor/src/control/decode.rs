@@ -4,7 +4,7 @@ use std::{os::fd::OwnedFd, time::Duration};
 
 use bulkhead_gpu::Question;
 use bulkhead_schema::{
-    Handle, Run, bulkhead_capnp as rpc,
+    Error, Handle, Run, bulkhead_capnp as rpc,
     executor_capnp::{binding, name, range, request, span},
 };
 
@@ -26,6 +26,11 @@ pub(crate) enum Asked {
         slot: u32,
         ring: Option<OwnedFd>,
         reserved: Reserved,
+    },
+    /// A session is over, and why.
+    End {
+        session: u32,
+        why: Error,
     },
     /// An arena of one session, and where it goes in the other.
     Share {
@@ -98,6 +103,10 @@ pub(crate) fn request(request: request::Reader<'_>, descriptor: Option<OwnedFd>)
             let reserved = Reserved { streams: open.get_streams(), events: open.get_events() };
             let ring = descriptor().ok();
             Ok(Asked::Open { session: open.get_session(), slot: open.get_slot(), ring, reserved })
+        }
+        request::EndSession(end) => {
+            let end = end?;
+            Ok(Asked::End { session: end.get_session(), why: Error::read(end.get_error()?) })
         }
         request::CloseSession(session) => of(session, Ask::Close),
         request::MapArena(range) => {

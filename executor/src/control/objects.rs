@@ -181,7 +181,7 @@ impl Control {
                 .and_then(|()| {
                     let callable = session.state.lock().grants.callable()?;
                     let given = (session.hidden(), &callable);
-                    load::load(&executor, session.id, descriptor, entries.len(), given, code_bytes_max)
+                    load::load(&executor, &session, descriptor, entries.len(), given, code_bytes_max)
                 })
                 .and_then(|loaded| {
                     link::may_answer(|reply| loaded.write(&entries, reply))?;

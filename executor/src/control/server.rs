@@ -85,8 +85,8 @@ pub fn run(socket: OwnedFd, options: impl Into<Options>, patience: Patience) -> 
         let (weak, gpu) = (Arc::downgrade(&executor), Arc::clone(&executor.gpu));
         thread::Builder::new().name("reaper".into()).spawn(move || remains.run(&weak, &*gpu))?;
         thread::Builder::new().name("free".into()).spawn(move || freeing.run())?;
-        let weak = Arc::downgrade(&executor);
-        thread::Builder::new().name("warden".into()).spawn(move || warden::run(&weak))?;
+        let (weak, gpu) = (Arc::downgrade(&executor), Arc::clone(&executor.gpu));
+        thread::Builder::new().name("warden".into()).spawn(move || warden::run(&weak, &*gpu))?;
         let executor = Arc::clone(&executor);
         thread::Builder::new().name("warm".into()).spawn(move || executor.slots.keep_warm())?;
     }
@@ -175,6 +175,7 @@ impl Server {
             Asked::Activity => self.activity(id),
             Asked::Taken => self.taken(id),
             Asked::Open { session, slot, ring, reserved } => self.open(id, session, slot, ring, reserved),
+            Asked::End { session, why } => self.end(id, session, why),
             Asked::Share { from, arena, to, at } => self.share(id, (from, arena), (to, at)),
             Asked::Bind { session, bindings } => self.bind(id, session, bindings),
             Asked::Module(ask) => self.module(id, ask),
@@ -267,6 +268,13 @@ impl Server {
             }
         };
         session::spawn(format!("open-{session}"), open).map(drop)
+    }
+
+    /// Ends a session's kernels, and whoever waits for them. It is closed afterwards, when what is changing has come to an end.
+    fn end(&self, id: u64, session: u32, why: Error) -> Result<(), Error> {
+        self.known(session)?.session.end(why);
+        session::answer(&self.executor.link, id, &Ok(()));
+        Ok(())
     }
 
     /// Maps one session's memory in another, whose control thread does it.

@@ -24,7 +24,11 @@ use crate::{
     images::{Installed, Origin, machine_code},
     launch::fast::Fast,
     modules::Callable,
-    session::bindings::{Called, Entry, HIDDEN, SLICE, Template},
+    moments::Need,
+    session::{
+        Session,
+        bindings::{Called, Entry, HIDDEN, SLICE, Template},
+    },
     watch::reaper::Image,
 };
 
@@ -43,7 +47,7 @@ pub(crate) struct Loaded {
 /// `code_bytes_max` is not kept.
 pub(crate) fn load(
     executor: &Executor,
-    session: u32,
+    session: &Session,
     descriptor: OwnedFd,
     count: usize,
     (hidden, callable): ([u32; HIDDEN], &Callable),
@@ -94,8 +98,8 @@ pub(crate) fn load(
     let compile_ms = elapsed_ms(began);
     may_be_charged(compiled.code.len() as u64, code_bytes_max)?;
     drop(preparing);
-    let image =
-        executor.while_drained(session, || gpu.install(&compiled)).map_err(|error| device::error(&error))?;
+    let installed = executor.while_drained(Need::Code(session), || gpu.install(&compiled))?;
+    let image = installed.map_err(|error| device::error(&error))?;
     let owned = Arc::new(Image::new(image.id, &executor.reaper));
     // Where there is no machine code, only the device knows what it takes: it is unloaded again.
     let code_bytes = image.code_bytes;

@@ -50,6 +50,11 @@ impl Waiter {
         Self { stream: None, position: None, reply: Some(id), objects: Vec::new() }
     }
 
+    /// Whether it waits for all work, and nothing more is done then than that it is told.
+    fn is_drain(&self) -> bool {
+        self.stream.is_none() && self.reply.is_some() && self.objects.is_empty()
+    }
+
     /// Drops objects at that time.
     pub(crate) fn release(objects: Vec<Object>) -> Self {
         Self { stream: None, position: None, reply: None, objects }
@@ -220,8 +225,9 @@ fn turn(state: &mut State, consumer: &mut Consumer, parameters: &mut Vec<u64>) -
     if state.pause.holds() {
         return Ok(Turn::Held);
     }
-    if state.gate.load(Ordering::Acquire) {
-        return Ok(Turn::Full);
+    if state.gate.is_closed() {
+        // Whoever opens it after long wakes everybody.
+        return Ok(if state.gate.is_shut() { Turn::Held } else { Turn::Full });
     }
     let mut worked = false;
     // What was held back counts against the cap like what is new. What is left of a grid may come again as soon as it went.
@@ -303,8 +309,12 @@ fn wake_waiters(state: &mut State, (tail, taken): (u64, u64), session: &Session)
     }
     state.streams.mark_all()?;
     let mut waiting = std::mem::take(&mut state.waiters);
+    // What is held back for long is refused what was unbound, once it is submitted: no revocation waits for it.
+    let held_back = state.gate.is_shut();
     for waiter in &mut waiting {
-        waiter.position.get_or_insert(tail);
+        let position = waiter.position.unwrap_or(tail);
+        let is_enough = held_back && waiter.is_drain();
+        waiter.position = Some(if is_enough { position.min(taken) } else { position });
     }
     let passed = |waiter: &Waiter| {
         let position = waiter.position.unwrap_or(u64::MAX);

@@ -35,6 +35,7 @@ use crate::{
         streams::{Load, Streams},
     },
     modules::Grants,
+    moments::Gate,
     session::bindings::{Bindings, HIDDEN},
     watch::{
         flag::{Flag, Says},
@@ -71,7 +72,7 @@ pub(crate) struct State {
     /// Its objects are given up: nothing is bound any more.
     pub(crate) closed: bool,
     /// See [`Executor::gate`].
-    pub(crate) gate: Arc<AtomicBool>,
+    pub(crate) gate: Arc<Gate>,
     /// Since when its work runs.
     pub(crate) busy: Busy,
     /// Whether its kernels ever reached host memory, where an access takes ten times as long.
@@ -99,7 +100,7 @@ pub(crate) enum Swapped {
 }
 
 impl State {
-    pub(crate) fn new(gpu: Arc<dyn Gpu>, streams: Streams, gate: Arc<AtomicBool>) -> Self {
+    pub(crate) fn new(gpu: Arc<dyn Gpu>, streams: Streams, gate: Arc<Gate>) -> Self {
         let blocks_max = slices::blocks_max(gpu.info());
         Self {
             gpu,
@@ -157,15 +158,26 @@ impl Session {
         Ok(())
     }
 
-    /// Ends the session for what its kernels do. Its client is told before they end: it takes no result for one.
+    /// Whether it goes on; if not, why.
+    pub(crate) fn live(&self) -> Result<(), Error> {
+        let state = self.state.lock();
+        match &state.broken {
+            Some(error) => Err(error.clone()),
+            None if state.closed => Err(Error::new(ErrorCode::SessionLost, "the session is over")),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends the session: for what its kernels do, or because the kernel says that it is over. Its client is told before they end:
+    /// it takes no result for one.
     pub(crate) fn end(&self, error: Error) {
         let mut state = self.state.lock();
         if state.closed || state.broken.is_some() {
             return;
         }
         let page = state.streams.page();
-        page.refuse(u64::MAX, error.code as u16, 0);
-        page.end(Ended { code: error.code as u16, device: 0 });
+        page.refuse(u64::MAX, error.code as u16, error.device);
+        page.end(Ended { code: error.code as u16, device: error.device });
         if let Err(error) = self.stop_kernels(&mut state) {
             tracing::error!(session = self.id, %error, "kernels that run on");
         }

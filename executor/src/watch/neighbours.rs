@@ -56,16 +56,22 @@ impl Clocks {
         Self { since: now, looked: now, alone: Duration::ZERO }
     }
 
-    /// Whether the kernels should have ended by now: they had the device to themselves for `grace`, or nobody's work passes.
-    pub(crate) fn are_over(&mut self, now: Instant, neighbours: Neighbours, grace: Duration) -> bool {
+    /// Notes whether they have the device to themselves. Who looks seldom takes what is so then for what was so since.
+    pub(crate) fn look(&mut self, now: Instant, neighbours: Neighbours) {
         let Seen { busy, ending, .. } = neighbours.seen;
         if !busy {
             // Who ends beside others has its part of the device.
             self.alone += now.saturating_duration_since(self.looked) / ending.max(1);
         }
         self.looked = now;
+    }
+
+    /// Whether the kernels should have ended by now: they had the device to themselves for `grace`, or nobody's work passes.
+    pub(crate) fn are_over(&mut self, now: Instant, neighbours: Neighbours, grace: Duration) -> bool {
+        self.look(now, neighbours);
         let stuck_since = self.since.max(neighbours.progressed);
-        self.alone >= grace || busy && now.saturating_duration_since(stuck_since) >= grace.max(TOGETHER_MAX)
+        self.alone >= grace
+            || neighbours.seen.busy && now.saturating_duration_since(stuck_since) >= grace.max(TOGETHER_MAX)
     }
 }
 

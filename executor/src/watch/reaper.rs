@@ -6,7 +6,7 @@
 //! device and the *gate* keeps new work from it.
 //!
 //! Where so much waits that nobody may register more, new work is held back for a moment, again and again; and where somebody
-//! has wanted to register for as long as whoever loads code would wait, the session that has run for longest is ended.
+//! wants to register, that is a wait like that of whoever loads code ([`moments`](crate::moments)).
 
 use std::{
     collections::VecDeque,
@@ -23,7 +23,7 @@ use bulkhead_gpu::{Error, Gpu, HostAddress, HostRange, ImageId};
 use bulkhead_ring::memory::{Completion, Shared};
 use parking_lot::Mutex;
 
-use crate::{executor::Executor, session::bindings, watch::warden};
+use crate::{executor::Executor, moments::Entered, session::bindings};
 
 /// How often the reaper looks whether the device is idle.
 const LOOK: Duration = Duration::from_millis(1);
@@ -199,7 +199,7 @@ impl Remains {
             tracing::error!(%error, "the reaper");
         }
         let mut waiting = VecDeque::new();
-        let mut held_up: Option<Instant> = None;
+        let mut held_up: Option<Entered> = None;
         loop {
             // Slots that close are counted, and are in no queue.
             let next = if waiting.is_empty() && !self.waiting.is_full() {
@@ -233,9 +233,8 @@ impl Remains {
             }
             if !self.waiting.is_full() || !self.waiting.is_wanted() {
                 held_up = None;
-            } else if held_up.get_or_insert_with(Instant::now).elapsed() > executor.patience.loading {
-                warden::end_longest(&executor, 0, "register host memory");
-                held_up = None;
+            } else if held_up.is_none() {
+                held_up = Some(executor.waits.enter(None, "register host memory"));
             }
         }
         // The executor ends, and everything with it.

@@ -11,13 +11,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bulkhead_gpu::Error as DeviceError;
+use bulkhead_gpu::{Error as DeviceError, Gpu};
 use bulkhead_schema::{Error, ErrorCode};
 
 use crate::{
     control::server::lose_device,
     executor::Executor,
     launch::streams::{Load, bytes_per_second, unlooked_per_second},
+    moments::{Keeper, Keeps},
     session::{Session, State, Stopped},
     watch::neighbours::Seen,
 };
@@ -36,8 +37,6 @@ const HOST_GRACE: Duration = Duration::from_secs(10);
 const SOFTWARE_BLOCKS_PER_SECOND: u64 = 10_000;
 /// No work is waited for longer than this.
 const GRACE_MAX: Duration = Duration::from_secs(60);
-/// Who has run for less is not ended for somebody who waits.
-const BUSY_MIN: Duration = Duration::from_secs(1);
 /// CUDA_ERROR_LAUNCH_TIMEOUT.
 const LAUNCH_TIMEOUT: u32 = 702;
 
@@ -46,7 +45,7 @@ const LAUNCH_TIMEOUT: u32 = 702;
 pub struct Patience {
     /// One kernel; none for as long as it takes.
     pub kernel: Option<Duration>,
-    /// Kernels without a gap, while somebody waits to load code.
+    /// Kernels, while somebody waits to load code.
     pub loading: Duration,
     /// How many blocks of one grid the device is given at once; none for what its kind takes.
     pub blocks: Option<u64>,
@@ -83,7 +82,8 @@ impl State {
     fn look(&mut self, now: Instant) {
         let nothing = self.streams.in_flight() == 0;
         // Between two slices of one grid.
-        let idle = nothing && (self.streams.slicing() == 0 || self.pause.holds());
+        let is_held = self.pause.holds() || self.gate.is_shut();
+        let idle = nothing && (self.streams.slicing() == 0 || is_held);
         if idle {
             self.streams.forget_stuck();
         }
@@ -103,19 +103,28 @@ impl State {
 }
 
 /// The life of the thread that looks at sessions.
-pub(crate) fn run(executor: &Weak<Executor>) {
+pub(crate) fn run(executor: &Weak<Executor>, gpu: &dyn Gpu) {
+    if let Err(error) = gpu.bind_thread() {
+        tracing::error!(%error, "the warden");
+    }
+    let mut keeper = Keeper::new(Instant::now());
     while let Some(executor) = executor.upgrade() {
         let now = Instant::now();
         let mut seen = Seen::default();
+        let neighbours = *executor.neighbours.lock();
         for session in executor.sessions() {
             let mut state = session.state.lock();
             state.look(now);
             let is_busy = state.busy.since.is_some();
-            if state.stopped.is_none() {
-                seen.busy |= is_busy;
-                seen.passed = seen.passed.wrapping_add(state.streams.passed_count());
-            } else {
-                seen.ending += u32::from(is_busy);
+            match &mut state.stopped {
+                Some(stopped) => {
+                    stopped.clocks.look(now, neighbours);
+                    seen.ending += u32::from(is_busy);
+                }
+                None => {
+                    seen.busy |= is_busy;
+                    seen.passed = seen.passed.wrapping_add(state.streams.passed_count());
+                }
             }
             let ran = state.busy.stuck.map_or(Duration::ZERO, |since| since.elapsed());
             let most = executor.patience.kernel.filter(|most| ran > *most);
@@ -131,6 +140,7 @@ pub(crate) fn run(executor: &Weak<Executor>) {
             }
         }
         executor.neighbours.lock().look(now, seen);
+        keeper.look(&executor, now).iter().for_each(|keeps| end_for(&executor, keeps, now));
         drop(executor);
         thread::sleep(LOOK);
     }
@@ -142,21 +152,38 @@ fn end(session: &Session, why: String, remedy: &str) {
     session.end(Error::new(ErrorCode::LaunchTimeout, why).remedy(remedy));
 }
 
-/// Ends the session that has had work on the device for longest without a gap, but not the one that waits; says for what.
-pub(crate) fn end_longest(executor: &Executor, waiting: u32, to: &str) {
-    let since = |session: &Arc<Session>| session.state.lock().busy.since;
-    let sessions = executor.sessions();
-    let others = sessions.iter().filter(|session| session.id != waiting);
-    let longest =
-        others.filter_map(|session| Some((since(session)?, session))).min_by_key(|(since, _)| *since);
-    let Some((since, session)) = longest.filter(|(since, _)| since.elapsed() > BUSY_MIN) else { return };
-    let ran = since.elapsed().as_secs_f32();
-    let waited = executor.patience.loading;
-    let name = session.state.lock().named().to_owned();
+/// Which work is not waited for any longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Age {
+    /// Where a stream has some, none of which has passed for that long.
+    Stuck,
+    /// All there is.
+    Any,
+}
+
+/// Whether a session has such work on the device, and was not told to end it.
+pub(crate) fn runs_for_long(session: &Session, now: Instant, patience: Duration, age: Age) -> bool {
+    let mut state = session.state.lock();
+    if state.stopped.is_some() || state.streams.in_flight() == 0 {
+        return false;
+    }
+    match age {
+        Age::Any => true,
+        Age::Stuck => state.busy.stuck.is_some_and(|since| now.saturating_duration_since(since) > patience),
+    }
+}
+
+/// Ends a session whose work keeps somebody waiting; says for what.
+fn end_for(executor: &Executor, keeps: &Keeps, now: Instant) {
+    let state = keeps.session.state.lock();
+    let since = state.busy.since.unwrap_or(now);
+    let (name, ran) = (state.named().to_owned(), now.saturating_duration_since(since).as_secs_f32());
+    drop(state);
+    let (waited, to) = (executor.patience.loading, keeps.to);
     let why = format!(
         "`{name}` and what came before it ran for {ran:.1} s without a gap, and somebody waited {waited:?} to {to}"
     );
-    end(session, why, "leave gaps between kernels, or serve with a larger --loading-seconds");
+    end(&keeps.session, why, "leave gaps between kernels, or serve with a larger --loading-seconds");
 }
 
 /// How long kernels that were told to end may run on.

@@ -67,8 +67,8 @@ pub(crate) struct Kernel {
     next: u64,
     answers: HashMap<u64, VecDeque<Answer>>,
     pub(crate) wanted: Vec<u32>,
-    /// The one session that may be ended.
-    may_end: Option<u32>,
+    /// The sessions that may be ended.
+    may_end: Vec<u32>,
     process: Option<Child>,
 }
 
@@ -84,10 +84,10 @@ impl Kernel {
         Self::start_with(Patience::default(), None)
     }
 
-    /// With an executor in this process that has so much patience, and may end one session.
-    pub(crate) fn start_with(patience: Patience, may_end: Option<u32>) -> Self {
+    /// With an executor in this process that has so much patience, and may end these sessions.
+    pub(crate) fn start_with(patience: Patience, may_end: impl IntoIterator<Item = u32>) -> Self {
         let (mut kernel, other) = Self::pair();
-        kernel.may_end = may_end;
+        kernel.may_end = may_end.into_iter().collect();
         thread::spawn(move || bulkhead_executor::run(other, Backend::Software, patience).unwrap());
         kernel
     }
@@ -118,7 +118,7 @@ impl Kernel {
         rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Recv, patience)
             .unwrap();
         let (answers, wanted) = (HashMap::new(), Vec::new());
-        (Self { socket, next: 1, answers, wanted, may_end: None, process: None }, other)
+        (Self { socket, next: 1, answers, wanted, may_end: Vec::new(), process: None }, other)
     }
 
     pub(crate) fn kill(&mut self) {
@@ -189,7 +189,7 @@ impl Kernel {
             }
             reply::SessionEnded(ended) => {
                 let ended = ended.unwrap();
-                if self.may_end == Some(ended.get_session()) {
+                if self.may_end.contains(&ended.get_session()) {
                     return;
                 }
                 panic!("session ended: {:?}", Error::read(ended.get_error().unwrap()))
@@ -350,6 +350,14 @@ impl Kernel {
             piece.set_module(module);
             piece.set_offset(offset);
             piece.set_data(data);
+        })
+    }
+
+    pub(crate) fn end(&mut self, session: u32, why: &Error) -> u64 {
+        self.ask(None, |request| {
+            let mut end = request.init_end_session();
+            end.set_session(session);
+            why.write(end.init_error());
         })
     }
 

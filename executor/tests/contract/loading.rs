@@ -1,13 +1,18 @@
 //! Loading code waits for every running kernel and keeps everybody from launching meanwhile, so it is done when none runs.
 
-use std::{fmt::Write as _, os::fd::AsFd, thread, time::Duration};
+use std::{
+    fmt::Write as _,
+    os::fd::AsFd,
+    thread,
+    time::{Duration, Instant},
+};
 
 use bulkhead_executor::{Patience, compiler::compile};
 use bulkhead_ring::memory;
-use bulkhead_schema::{ErrorCode, Handle, limits};
+use bulkhead_schema::{Error, ErrorCode, Handle, limits};
 
 use crate::{
-    client::{Client, IMAGE, PROGRAMS, SPIN, ask_to_load_anew, ask_to_load_from, load},
+    client::{Client, IMAGE, POKE, PROGRAMS, SPIN, ask_to_load_anew, ask_to_load_from, load},
     kernel::{Answer, Kernel},
 };
 
@@ -58,6 +63,86 @@ fn whoever_loads_a_text_does_not_wait_for_the_kernels_of_another_that_loads_it_t
     assert!(!kernel.has_answer(stuck));
     let loading = ask_to_load_anew(&mut kernel, other.session);
     assert!(matches!(kernel.answer(loading), Answer::Loaded(4)));
+}
+
+#[test]
+fn who_is_over_waits_for_no_moment_to_load_code_and_its_kernels_end() {
+    let mut kernel = Kernel::start_with(Patience::default(), Some(0));
+    let mut busy = Client::open(&mut kernel, 0);
+    let launched = busy.launch(0, SPIN, [busy.address(128), busy.address(256)]);
+    kernel.wait_until_busy(0);
+    // It waits for its own kernel, which never ends.
+    let loading = ask_to_load_anew(&mut kernel, busy.session);
+    assert!(!kernel.has_answer(loading));
+    let why = Error::new(ErrorCode::Revoked, "memory was taken back");
+    let ending = kernel.end(busy.session, &why);
+    kernel.answer(ending).done();
+    assert_eq!(kernel.answer(loading).refused(), ErrorCode::Revoked);
+    while busy.page.mark(0) < launched {
+        thread::yield_now();
+    }
+    let ended = busy.page.ended().expect("its client is told");
+    assert_eq!((ended.code, busy.page.refusal().unwrap().code), (why.code as u16, why.code as u16));
+    // Twice does nothing; and who is closed is unknown.
+    let again = kernel.end(busy.session, &Error::new(ErrorCode::Internal, "again"));
+    kernel.answer(again).done();
+    let closing = kernel.close(busy.session);
+    kernel.answer(closing).done();
+    let late = kernel.end(busy.session, &why);
+    assert_eq!(kernel.answer(late).refused(), ErrorCode::SessionLost);
+}
+
+#[test]
+fn who_waits_for_its_own_kernel_alone_is_refused_the_code_and_keeps_the_kernel() {
+    let patience = Patience { loading: Duration::from_millis(500), ..Patience::default() };
+    let mut kernel = Kernel::start_with(patience, None);
+    let mut busy = Client::open(&mut kernel, 0);
+    busy.create_stream(1);
+    busy.launch(0, SPIN, [busy.address(128), busy.address(256)]);
+    kernel.wait_until_busy(0);
+    let loading = ask_to_load_anew(&mut kernel, busy.session);
+    assert_eq!(kernel.answer(loading).refused(), ErrorCode::TimedOut);
+    assert!(busy.fill(&mut kernel, 1, busy.address(128), 1, 1), "new work is taken");
+    assert_eq!(busy.peek(&mut kernel, busy.address(256)), 1, "the kernel ran to its end");
+    let loading = ask_to_load_anew(&mut kernel, busy.session);
+    assert!(matches!(kernel.answer(loading), Answer::Loaded(4)));
+}
+
+#[test]
+fn no_new_work_is_taken_until_who_is_overdue_has_had_a_moment() {
+    const PATIENCE: Duration = Duration::from_secs(3);
+    let patience = Patience { loading: PATIENCE, ..Patience::default() };
+    let mut kernel = Kernel::start_with(patience, [0, 1]);
+    let (mut old, mut young) = (Client::open(&mut kernel, 0), Client::open(&mut kernel, 1));
+    let (mut other, loader) = (Client::open(&mut kernel, 2), Client::bare(&mut kernel, 3));
+    old.launch(0, SPIN, [old.address(128), old.address(256)]);
+    kernel.wait_until_busy(0);
+    let begun = Instant::now();
+    let loading = ask_to_load_anew(&mut kernel, loader.session);
+    thread::sleep(PATIENCE - Duration::from_millis(400));
+    young.launch(0, SPIN, [young.address(128), young.address(256)]);
+    kernel.wait_until_busy(1);
+    // Others go on until then; a moment's holding back is shorter.
+    let held_back = loop {
+        assert!(begun.elapsed() < PATIENCE * 2, "new work is taken");
+        let (position, launched) = (other.launch(0, POKE, [other.address(0), 7]), Instant::now());
+        while other.page.mark(0) < position && launched.elapsed() < Duration::from_millis(300) {
+            thread::yield_now();
+        }
+        if other.page.mark(0) < position {
+            break position;
+        }
+    };
+    assert!(!kernel.has_answer(loading));
+    // What is held back reaches nothing that was taken back, so nobody waits for it who takes something back.
+    let drain = kernel.drain(other.session);
+    kernel.answer(drain).done();
+    assert!(other.page.mark(0) < held_back, "new work is taken");
+    assert!(matches!(kernel.answer(loading), Answer::Loaded(4)));
+    assert!(begun.elapsed() < PATIENCE * 2 + Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert!(old.page.ended().is_some() && young.page.ended().is_some());
+    // It was held up, and no more.
+    other.wait(0, held_back);
 }
 
 #[test]

@@ -547,6 +547,7 @@ impl Request {
             matches!(
                 request.which(),
                 Ok(Which::Describe(())
+                    | Which::EndSession(_)
                     | Which::CloseSession(_)
                     | Which::UnmapArena(_)
                     | Which::Unbind(_)

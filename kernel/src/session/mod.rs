@@ -601,6 +601,8 @@ impl Session {
         }
         // Its kernels know no flag that ends them: their process ends.
         self.end_alone().await;
+        // What changes may wait for its kernels, as code does that is loaded: so they end before it is waited for.
+        self.ask_to_end();
         // What is changing commits or rolls back first; those that run its code are closed first. Nothing new begins. They
         // need not be gone: it may be this session that has their memory mapped.
         drop(self.changes.subscribe().wait_for(|changes| *changes == 0).await);

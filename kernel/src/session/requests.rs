@@ -193,6 +193,19 @@ impl Session {
         (both, Box::pin(either(self.pair(&standby), first, second)))
     }
 
+    /// Has its kernels end, and whatever waits for them there. Nobody waits for the answer: the session is closed afterwards.
+    pub(crate) fn ask_to_end(&self) {
+        let why = self.live().err().unwrap_or_else(|| internal("a session is told to end and is not over"));
+        let standby = self.standby.borrow().as_ref().map(|standby| Rc::clone(&standby.link));
+        for link in std::iter::once(self.link()).chain(standby) {
+            drop(link.call(None, Vec::new(), |request| {
+                let mut end = request.init_end_session();
+                end.set_session(self.id);
+                why.write(end.init_error());
+            }));
+        }
+    }
+
     /// Has the session closed. The first answer comes where all is gone but the slot, and then the second outlasts the
     /// session.
     pub(crate) fn ask_to_close(&self) -> (oneshot::Receiver<()>, Answering) {

@@ -36,6 +36,7 @@ pub(crate) const THREADS: u64 = 132;
 pub(crate) enum Asked {
     Describe,
     Open { session: u32, slot: u32 },
+    End(u32),
     Close(u32),
     Reserve { session: u32, streams: u32, events: u32 },
     Map { session: u32, bytes: u64 },
@@ -407,6 +408,10 @@ impl Fake {
                 if manners.holds_reserves {
                     return hold(Reference::Done(id));
                 }
+                ok(socket);
+            }
+            Which::EndSession(end) => {
+                note(Asked::End(end.unwrap().get_session()));
                 ok(socket);
             }
             Which::CloseSession(session) => {

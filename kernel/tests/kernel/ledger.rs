@@ -389,15 +389,23 @@ fn a_session_that_is_closed_while_the_executor_loads_its_image_leaves_nothing() 
             until(async || harness.fake.asked().iter().any(loads)).await;
             let other = Client::new(&harness.directory).await;
             assert!(uses(&other, Resource::CodeBytes).await > CODE_BYTES, "charged before it is known");
+            // A load may wait for its own session's kernels: they are told to end before it is waited for.
+            let kernels_end = async || {
+                let asked = |wanted| harness.fake.asked().contains(&wanted);
+                until(async || asked(Asked::End(1))).await;
+                assert!(!asked(Asked::Close(1)), "the image is still loaded");
+            };
             if leaves {
                 client.leave();
                 loading.abort();
                 until(async || other.status().await.sessions.iter().all(|session| session.lost)).await;
+                kernels_end().await;
                 harness.fake.let_go();
             } else {
                 let closing = session.copying().close_request().send().promise;
                 let closing = tokio::task::spawn_local(closing);
                 until(async || other.status().await.sessions[0].lost).await;
+                kernels_end().await;
                 harness.fake.let_go();
                 closing.await.unwrap().unwrap();
                 let loaded = loading.await.unwrap().unwrap();

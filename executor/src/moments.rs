@@ -1,0 +1,375 @@
+//! Moments when no kernel runs, and the *gate*, which holds new work back until there is one.
+//!
+//! Loading code, and giving host memory back, wait for every kernel that runs and keep everybody from launching meanwhile. So
+//! they are done at such a moment. Whoever waits for one closes the gate for at most 80 ms, and where somebody's work runs
+//! on, everybody goes on for a second. Who has waited so in vain for as long as [`Patience::loading`] says is *overdue*: then the
+//! gate is *shut*, and stays so until the moment has come.
+//!
+//! What runs while the gate is shut began before. Short kernels pass, and so do the slices of a grid. What has run for
+//! `Patience::loading` by then is ended, and what does so later too: nobody who comes back can make the wait any longer. The gate
+//! is shut for a fifth of the time at most, whoever waits.
+//!
+//! [`Patience::loading`]: crate::watch::warden::Patience
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use bulkhead_schema::{Error, ErrorCode};
+use parking_lot::Mutex;
+
+use crate::{
+    executor::Executor,
+    session::Session,
+    watch::warden::{Age, runs_for_long},
+};
+
+/// How long work is held back to find a moment when no kernel runs: at first, and at most.
+const PATIENCE_MIN: Duration = Duration::from_millis(20);
+const PATIENCE_MAX: Duration = Duration::from_millis(80);
+/// How long everybody goes on before that is tried again.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How often somebody who waits for such a moment looks, while work is held back and while it is not.
+const LOOK: Duration = Duration::from_micros(50);
+const LOOK_LATE: Duration = Duration::from_millis(5);
+/// When the gate is shut, what takes no longer passes before anybody is ended.
+const SHORT: Duration = Duration::from_secs(1);
+/// How long the gate stays shut at most once no kernel runs, until all who are overdue have had their turn: each needs some milliseconds,
+/// and large code a second.
+const MOMENT: Duration = Duration::from_secs(3);
+/// After it was shut it stays open for so many times as long.
+const REST: u32 = 4;
+
+/// What keeps everybody from submitting.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    /// How many hold it closed.
+    closed: AtomicU32,
+    shut: AtomicBool,
+}
+
+impl Gate {
+    /// Whether nothing may be submitted.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether that may take long.
+    pub(crate) fn is_shut(&self) -> bool {
+        self.shut.load(Ordering::Acquire)
+    }
+
+    /// Closes it until the result is dropped. Whoever submits looks at it with its session's state locked: whoever locks that
+    /// afterwards finds all that was submitted.
+    fn close(self: &Arc<Self>) -> Closed {
+        self.closed.fetch_add(1, Ordering::AcqRel);
+        Closed(Arc::clone(self))
+    }
+}
+
+/// Holds the gate closed.
+struct Closed(Arc<Gate>);
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        self.0.closed.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// What a moment when no kernel runs is needed for.
+#[derive(Clone, Copy)]
+pub(crate) enum Need<'a> {
+    /// A session loads code.
+    Code(&'a Session),
+    /// A module's host memory goes.
+    Module,
+}
+
+impl Need<'_> {
+    fn enter(self, waits: &Waits) -> Entered {
+        match self {
+            Self::Code(session) => waits.enter(Some(session.id), "load code"),
+            Self::Module => waits.enter(None, "take a module away"),
+        }
+    }
+
+    /// Whether it is needed still; if not, why.
+    fn live(self) -> Result<(), Error> {
+        match self {
+            Self::Code(session) => session.live(),
+            Self::Module => Ok(()),
+        }
+    }
+}
+
+/// Somebody who waits for a moment when no kernel runs.
+#[derive(Debug)]
+struct Wait {
+    /// Whose it is, where it is a session's.
+    session: Option<u32>,
+    /// What for.
+    to: &'static str,
+    /// Since when, or since there was such a moment for the last time.
+    since: Mutex<Instant>,
+    /// Only its own session's work keeps it waiting, and has for too long.
+    in_vain: AtomicBool,
+}
+
+/// All of them. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Waits(Arc<Mutex<Vec<Arc<Wait>>>>);
+
+impl Waits {
+    /// Notes somebody, until the result is dropped.
+    pub(crate) fn enter(&self, session: Option<u32>, to: &'static str) -> Entered {
+        let (since, in_vain) = (Mutex::new(Instant::now()), AtomicBool::new(false));
+        let wait = Arc::new(Wait { session, to, since, in_vain });
+        self.0.lock().push(Arc::clone(&wait));
+        Entered { wait, waits: self.clone() }
+    }
+
+    fn overdue(&self, now: Instant, patience: Duration) -> Vec<Arc<Wait>> {
+        let is_overdue = |wait: &&Arc<Wait>| {
+            let waits = !wait.in_vain.load(Ordering::Acquire);
+            waits && now.saturating_duration_since(*wait.since.lock()) > patience
+        };
+        self.0.lock().iter().filter(is_overdue).map(Arc::clone).collect()
+    }
+}
+
+/// Somebody's place among those who wait.
+pub(crate) struct Entered {
+    wait: Arc<Wait>,
+    waits: Waits,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.waits.0.lock().retain(|wait| !Arc::ptr_eq(wait, &self.wait));
+    }
+}
+
+/// What somebody found who looked for a moment when no kernel runs.
+enum Found<T> {
+    Moment(T),
+    /// Somebody's work runs on.
+    Work,
+    /// Work was held back in vain just now, and everybody goes on for a while.
+    Pause,
+}
+
+impl Executor {
+    fn is_idle(&self) -> bool {
+        let is_idle = |session: &Arc<Session>| {
+            let streams = &mut session.state.lock().streams;
+            // A device that is lost ends the process elsewhere; until then it is not idle.
+            streams.mark_all().is_ok() && streams.in_flight() == 0
+        };
+        self.closing.load(Ordering::Acquire) == 0 && self.sessions().iter().all(is_idle)
+    }
+
+    /// Does something while no session has work on the device, if that is so now.
+    pub(crate) fn while_idle(&self, work: impl FnOnce()) {
+        let Some(_turn) = self.draining.try_lock() else { return };
+        if !self.is_idle() {
+            return;
+        }
+        let _closed = self.gate.close();
+        if self.is_idle() {
+            work();
+        }
+    }
+
+    /// Does something that waits for every running kernel and keeps everybody from launching meanwhile: at a moment when
+    /// no kernel runs. An error says that the session which needs that is over, or keeps the device busy itself.
+    pub(crate) fn while_drained<T>(&self, need: Need<'_>, work: impl FnOnce() -> T) -> Result<T, Error> {
+        let entered = need.enter(&self.waits);
+        let mut patience = PATIENCE_MIN;
+        let mut work = Some(work);
+        loop {
+            need.live()?;
+            match self.drained_within(patience, || work.take().map(|work| work())) {
+                Found::Moment(Some(done)) => return Ok(done),
+                Found::Moment(None) | Found::Pause => {}
+                Found::Work => patience = (patience * 2).min(PATIENCE_MAX),
+            }
+            if entered.wait.in_vain.load(Ordering::Acquire) {
+                return Err(keeps_itself_waiting(self.patience.loading));
+            }
+            thread::sleep(LOOK_LATE);
+        }
+    }
+
+    /// The same for who can do without: new work is held back once, for a moment, and nobody is ended.
+    pub(crate) fn try_drained(&self, work: impl FnOnce()) {
+        self.drained_within(PATIENCE_MAX, work);
+    }
+
+    /// Does something where no kernel runs within so long, and new work has not been held back in vain just now.
+    fn drained_within<T>(&self, patience: Duration, work: impl FnOnce() -> T) -> Found<T> {
+        let mut turn = self.draining.lock();
+        // Nothing new comes: whoever shut the gate waits, for all of them.
+        let is_shut = self.gate.is_shut();
+        let start = Instant::now();
+        if !is_shut && turn.is_some_and(|until| until > start) {
+            return Found::Pause;
+        }
+        let patience = if is_shut { Duration::ZERO } else { patience };
+        let _closed = self.gate.close();
+        while !self.is_idle() && start.elapsed() < patience {
+            thread::sleep(LOOK);
+        }
+        if self.is_idle() {
+            return Found::Moment(work());
+        }
+        if !is_shut {
+            *turn = Some(Instant::now() + PAUSE);
+        }
+        Found::Work
+    }
+}
+
+fn keeps_itself_waiting(patience: Duration) -> Error {
+    let message = format!(
+        "code is loaded when no kernel runs, and the session's own have run for {patience:?} while it waited"
+    );
+    Error::new(ErrorCode::TimedOut, message)
+        .remedy("load code before kernels that run for long, or serve with a larger --loading-seconds")
+}
+
+/// Since when the gate is shut.
+struct Shut {
+    since: Instant,
+    /// Since when no kernel runs.
+    idle: Option<Instant>,
+    _closed: Closed,
+}
+
+/// A session's work that keeps somebody waiting who is overdue.
+pub(crate) struct Keeps {
+    pub(crate) session: Arc<Session>,
+    /// What was waited for.
+    pub(crate) to: &'static str,
+}
+
+/// Shuts the gate where somebody is overdue.
+pub(crate) struct Keeper {
+    shut: Option<Shut>,
+    /// When it may be shut again.
+    next: Instant,
+}
+
+impl Keeper {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { shut: None, next: now }
+    }
+
+    /// Shuts the gate, or opens it. Whose work is to be ended.
+    pub(crate) fn look(&mut self, executor: &Executor, now: Instant) -> Vec<Keeps> {
+        let overdue = executor.waits.overdue(now, executor.patience.loading);
+        if overdue.is_empty() && self.shut.is_none() {
+            return Vec::new();
+        }
+        if let Some(shut) = &mut self.shut {
+            if shut.idle.is_none() && executor.is_idle() {
+                shut.idle = Some(now);
+            }
+            let had_it = shut.idle.is_some_and(|idle| now.saturating_duration_since(idle) > MOMENT);
+            if overdue.is_empty() || had_it {
+                self.open(executor, &overdue, now);
+                return Vec::new();
+            }
+        }
+        match &self.shut {
+            Some(shut) => keep_waiting(executor, &overdue, now, shut),
+            None => {
+                if now >= self.next {
+                    self.shut(executor, now);
+                }
+                Vec::new()
+            }
+        }
+    }
+
+    fn shut(&mut self, executor: &Executor, now: Instant) {
+        tracing::debug!("somebody has waited for too long: no new work is taken until no kernel runs");
+        let closed = executor.gate.close();
+        executor.gate.shut.store(true, Ordering::Release);
+        self.shut = Some(Shut { since: now, idle: None, _closed: closed });
+    }
+
+    /// Everybody goes on. Whoever still waits has had a moment, and begins to wait anew.
+    fn open(&mut self, executor: &Executor, overdue: &[Arc<Wait>], now: Instant) {
+        let Some(shut) = self.shut.take() else { return };
+        overdue.iter().for_each(|wait| *wait.since.lock() = now);
+        self.next = now + now.saturating_duration_since(shut.since) * REST;
+        executor.gate.shut.store(false, Ordering::Release);
+        drop(shut);
+        for session in executor.sessions() {
+            // A pump that found it shut sleeps once its session's state is free.
+            drop(session.state.lock());
+            session.wake();
+        }
+    }
+}
+
+/// Those whose work has run for so long that it is not waited for any more. Where all who are overdue wait for a session of their
+/// own, that is not ended: they give up.
+fn keep_waiting(executor: &Executor, overdue: &[Arc<Wait>], now: Instant, shut: &Shut) -> Vec<Keeps> {
+    let patience = executor.patience.loading;
+    let age = match now.saturating_duration_since(shut.since) {
+        so_far if so_far <= SHORT => return Vec::new(),
+        so_far if so_far <= patience => Age::Stuck,
+        // All that runs on began before it was shut.
+        _ => Age::Any,
+    };
+    let mut keeps = Vec::new();
+    for session in executor.sessions() {
+        if !runs_for_long(&session, now, patience, age) {
+            continue;
+        }
+        match overdue.iter().find(|wait| wait.session != Some(session.id)) {
+            Some(wait) => keeps.push(Keeps { session, to: wait.to }),
+            None => overdue.iter().for_each(|wait| wait.in_vain.store(true, Ordering::Release)),
+        }
+    }
+    keeps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_waited_for_longer_is_overdue_until_a_moment_or_the_end_of_the_wait() {
+        const PATIENCE: Duration = Duration::from_secs(1);
+        let waits = Waits::default();
+        let (first, second) = (waits.enter(Some(1), "load code"), waits.enter(None, "take a module away"));
+        let now = Instant::now();
+        assert!(waits.overdue(now, PATIENCE).is_empty());
+        let late = now + 2 * PATIENCE;
+        let sessions = |now| waits.overdue(now, PATIENCE).iter().map(|wait| wait.session).collect::<Vec<_>>();
+        assert_eq!(sessions(late), [Some(1), None]);
+        *first.wait.since.lock() = late;
+        assert_eq!(sessions(late), [None]);
+        second.wait.in_vain.store(true, Ordering::Release);
+        assert!(sessions(late).is_empty());
+        drop(first);
+        assert!(sessions(late + 2 * PATIENCE).is_empty());
+    }
+
+    #[test]
+    fn a_gate_is_closed_until_nobody_holds_it() {
+        let gate = Arc::new(Gate::default());
+        let (first, second) = (gate.close(), gate.close());
+        drop(first);
+        assert!(gate.is_closed() && !gate.is_shut());
+        drop(second);
+        assert!(!gate.is_closed());
+    }
+}
