@@ -1,8 +1,8 @@
 //! Moments when no kernel runs, and the *gate*, which holds new work back until there is one.
 //!
 //! Loading code, and giving host memory back, wait for every kernel that runs and keep everybody from launching meanwhile. So
-//! they are done at such a moment. Whoever waits for one closes the gate for at most 80 ms, and where somebody's work runs
-//! on, everybody goes on for a second. Who has waited so in vain for as long as [`Patience::loading`] says is *overdue*: then the
+//! they are done at such a moment. Whoever waits for one closes the gate for at most 80 ms, and for 640 ms after two seconds.
+//! Where somebody's work runs on, everybody goes on for a second, or for ten times as long. Who has waited so in vain for as long as [`Patience::loading`] says is *overdue*: then the
 //! gate is *shut*, and stays so until the moment has come.
 //!
 //! What runs while the gate is shut began before. Short kernels pass, and so do the slices of a grid. What has run for
@@ -32,8 +32,12 @@ use crate::{
 /// How long work is held back to find a moment when no kernel runs: at first, and at most.
 const PATIENCE_MIN: Duration = Duration::from_millis(20);
 const PATIENCE_MAX: Duration = Duration::from_millis(80);
-/// How long everybody goes on before that is tried again.
+/// The same for who has waited for some time: kernels that follow each other without a gap are longer than that.
+const PATIENCE_LATE: Duration = Duration::from_millis(640);
+const LATE: Duration = Duration::from_secs(2);
+/// How long everybody goes on before that is tried again, at least; and how many times as long as work was held back.
 const PAUSE: Duration = Duration::from_secs(1);
+const PAUSES: u32 = 10;
 /// How often somebody who waits for such a moment looks, while work is held back and while it is not.
 const LOOK: Duration = Duration::from_micros(50);
 const LOOK_LATE: Duration = Duration::from_millis(5);
@@ -189,14 +193,16 @@ impl Executor {
     /// no kernel runs. An error says that the session which needs that is over, or keeps the device busy itself.
     pub(crate) fn while_drained<T>(&self, need: Need<'_>, work: impl FnOnce() -> T) -> Result<T, Error> {
         let entered = need.enter(&self.waits);
+        let began = Instant::now();
         let mut patience = PATIENCE_MIN;
         let mut work = Some(work);
         loop {
             need.live()?;
+            let most = if began.elapsed() > LATE { PATIENCE_LATE } else { PATIENCE_MAX };
             match self.drained_within(patience, || work.take().map(|work| work())) {
                 Found::Moment(Some(done)) => return Ok(done),
                 Found::Moment(None) | Found::Pause => {}
-                Found::Work => patience = (patience * 2).min(PATIENCE_MAX),
+                Found::Work => patience = (patience * 2).min(most),
             }
             if entered.wait.in_vain.load(Ordering::Acquire) {
                 return Err(keeps_itself_waiting(self.patience.loading));
@@ -228,7 +234,7 @@ impl Executor {
             return Found::Moment(work());
         }
         if !is_shut {
-            *turn = Some(Instant::now() + PAUSE);
+            *turn = Some(Instant::now() + PAUSE.max(patience * PAUSES));
         }
         Found::Work
     }
