@@ -131,6 +131,8 @@ int main(int argc, char **argv) {
     std::vector<unsigned> listed(wanted.size());
     CHECK(cudaMemcpy(listed.data(), list, listed.size() * sizeof(unsigned), cudaMemcpyDeviceToHost));
     std::sort(listed.begin(), listed.end());
+    CHECK(cudaFree(list));
+    CHECK(cudaFree(results));
     if (listed != wanted) Program::fail("the list is not that of the wanted");
     return Program::pass("%u wanted, %u labelled, %u in tiles", found.count, found.labels, found.tiles);
 }

@@ -43,5 +43,6 @@ int main(int argc, char **argv) {
     CHECK(cudaMemset(large, 'l', 1 << 20));
     endless<<<1, 2>>>(large);
     CHECK_KERNEL();
+    for (char *memory : {device, managed, large}) CHECK(cudaFree(memory));
     return Program::pass("all of it above");
 }

@@ -39,5 +39,6 @@ int main(int argc, char **argv) {
     range("both", reinterpret_cast<CUdeviceptr>(address), 23, sizeof both);
     range("name", reinterpret_cast<CUdeviceptr>(found), 0, sizeof name);
     range("an allocation", reinterpret_cast<CUdeviceptr>(kept), 7, sizeof *kept);
+    CHECK(cudaFree(kept));
     return Program::pass("each its own");
 }

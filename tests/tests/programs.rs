@@ -287,13 +287,6 @@ fn strings_of_kernels_may_lie_in_host_memory() {
 }
 
 #[test]
-fn groups_of_lanes_find_each_other_however_the_device_runs_them() {
-    for seed in 1..=3 {
-        passed("partitions", &on_software(&["--schedule", &seed.to_string()], "partitions"));
-    }
-}
-
-#[test]
 fn strings_are_printed_as_they_were_when_the_kernel_printed_them() {
     let done = alone("printf_strings");
     passed("printf_strings", &done);

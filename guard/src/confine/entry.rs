@@ -294,12 +294,11 @@ impl Emission<'_> {
         let none = HashMap::default();
         let begins = fast.map_or(&none, |(_, begins)| begins);
         let mut registers = self.scopes.counts().clone();
-        let left = meets::groups::gather(&mut zeroed_first, &mut registers);
         let peeled = peel::find_again(&zeroed_first, peels);
         let firsts = peel::write(&mut zeroed_first, peeled, &mut registers);
         let mut looking = poll::insert(&zeroed_first, fast.is_some(), copies, (begins, &firsts), given);
         let (met, meetings) =
-            meets::gather(std::mem::take(&mut looking.statements), &left, (fast.is_some(), copies));
+            meets::gather(std::mem::take(&mut looking.statements), (fast.is_some(), copies));
         let looked = warps::check(met, copies, meetings);
         let of_gates = called.registers();
         let mut text = prologue::declarations(&registers, (looking.counters, sums), of_gates, variables);

@@ -3,7 +3,7 @@
 //! A wait for all lanes meets them first, wherever they are, and then waits for those that came to the same place; whoever
 //! has ended is not waited for. Each place has a number, and lanes meet by `match.any` on it: `activemask` would tell which
 //! lanes the device runs side by side, and it may run lanes apart that are at one place. Lanes of a mask that is not all
-//! have come together before ([`groups`]): they meet once more, and wait for those that have the same mask. Where lanes may come to a
+//! find out who is here with the same mask, and end where those are not the lanes that it names. Where lanes may come to a
 //! barrier of the block apart, a meeting is a vote too, which tells who is left; at the barrier all of those have to be,
 //! and threads end where they are not. Where nothing waits for lanes, a barrier to which not all may come says so
 //! (`barrier.sync`), and waits all the same.
@@ -16,7 +16,6 @@ use crate::confine::turns;
 use crate::names::LANES;
 use crate::table::{self, Row, Treatment};
 
-pub(super) mod groups;
 mod masks;
 
 /// What a barrier of the warp says, where the lanes that are left of the warp all come to it, or threads end. No text has
@@ -43,7 +42,7 @@ pub(super) struct Meetings {
 }
 
 impl Meetings {
-    fn of(statements: &[Statement], left: &groups::Left, together: &Together) -> Self {
+    fn of(statements: &[Statement], together: &Together) -> Self {
         let barriers = |(row, found): (&Row, &Instruction)| {
             !table::is_for_warps(row)
                 && (!table::waits_for_lanes(row, found) || row.treatment == Treatment::Barrier)
@@ -61,7 +60,7 @@ impl Meetings {
         }
         let kind = if !blocks && statements.iter().filter_map(waiting).all(barriers) {
             Kind::Barrier
-        } else if alone || !left.is_empty() {
+        } else if alone {
             Kind::Vote
         } else {
             Kind::Match
@@ -72,24 +71,16 @@ impl Meetings {
     /// Where lanes meet next: the lanes at the same place come to stand in `here`, and where there is a vote those that are
     /// left in `left`.
     pub(super) fn next(&mut self, here: &str, left: &str) -> Vec<Statement> {
-        let mut lines = vec![self.place_into(here)];
+        self.places += 1;
+        let (all, span) = (|| Operand::Integer(-1), Span::default());
+        let place = Operand::Integer(self.places.into());
+        let found = vec![register(here), place, all()];
+        let mut lines = vec![instruction("match", &["any", "sync", "b32"], found, span)];
         if self.kind == Kind::Vote {
-            let operands = vec![register(left), Operand::Integer(1), Operand::Integer(-1)];
-            lines.push(instruction("vote", &["sync", "ballot", "b32"], operands, Span::default()));
+            let operands = vec![register(left), Operand::Integer(1), all()];
+            lines.push(instruction("vote", &["sync", "ballot", "b32"], operands, span));
         }
         lines
-    }
-
-    /// Where lanes meet next, without the vote.
-    fn place(&mut self) -> Statement {
-        self.place_into(LANES)
-    }
-
-    fn place_into(&mut self, here: &str) -> Statement {
-        self.places += 1;
-        let place = Operand::Integer(self.places.into());
-        let found = vec![register(here), place, Operand::Integer(-1)];
-        instruction("match", &["any", "sync", "b32"], found, Span::default())
     }
 }
 
@@ -157,8 +148,7 @@ pub(super) fn branch_around(statements: &mut Vec<Statement>) {
 
 /// Has lanes meet in a confined body that looks at the flag already; and where they do. In a fast version warps are rows.
 pub(super) fn gather(
-    statements: Vec<Statement>,
-    left: &groups::Left,
+    mut statements: Vec<Statement>,
     (is_fast, copies): (bool, bool),
 ) -> (Vec<Statement>, Meetings) {
     let any = |waits: fn(&Row, &Instruction) -> bool| {
@@ -167,6 +157,7 @@ pub(super) fn gather(
     if !any(table::waits_for_lanes) && !any(table::waits_for_block) {
         return (statements, Meetings { kind: Kind::Match, places: 0 });
     }
+    masks::write_all_lanes(&mut statements);
     let out = Vec::with_capacity(statements.len() + 32);
     let lanes = statements.iter().any(together::waits_for_lanes);
     let together = if lanes {
@@ -175,8 +166,8 @@ pub(super) fn gather(
         // Nobody is asked before a barrier.
         Together::of(&statements, Body::Entry, false)
     };
-    let meetings = Meetings::of(&statements, left, &together);
-    let mut pass = Pass { meetings, left, lanes, copies, out, here: Here::Unknown, together: false };
+    let meetings = Meetings::of(&statements, &together);
+    let mut pass = Pass { meetings, lanes, copies, out, here: Here::Unknown, together: false };
     for (index, statement) in statements.into_iter().enumerate() {
         pass.together = together.holds(index);
         pass.statement(statement);
@@ -194,10 +185,8 @@ enum Here {
     Of(Operand),
 }
 
-struct Pass<'l> {
+struct Pass {
     meetings: Meetings,
-    /// The registers into which votes are for all that are left.
-    left: &'l groups::Left,
     /// Whether anything waits for lanes.
     lanes: bool,
     copies: bool,
@@ -207,7 +196,7 @@ struct Pass<'l> {
     together: bool,
 }
 
-impl Pass<'_> {
+impl Pass {
     fn statement(&mut self, statement: Statement) {
         let Statement::Instruction(mut found) = statement else {
             if matches!(&statement, Statement::Label(..)) {
@@ -225,9 +214,7 @@ impl Pass<'_> {
                 found.modifiers.retain(|word| word != WHOLE);
                 self.block();
             }
-            if !self.votes(&found) {
-                self.wait(row, &mut found);
-            }
+            self.wait(row, &mut found);
         } else if table::waits_for_block(row, &found) {
             if self.lanes {
                 self.block();
@@ -276,18 +263,6 @@ impl Pass<'_> {
         self.here = Here::All;
     }
 
-    /// Whether an instruction tells who is left: lanes meet before it, and it is their vote.
-    fn votes(&mut self, found: &Instruction) -> bool {
-        let tells =
-            matches!(found.operands.first(), Some(Operand::Register(name)) if self.left.contains(name));
-        if tells {
-            let place = self.meetings.place();
-            self.out.push(place);
-            self.here = Here::All;
-        }
-        tells
-    }
-
     fn wait(&mut self, row: &Row, found: &mut Instruction) {
         let Some(mask) = found.operands.last_mut() else { return };
         let all = table::names_all_lanes(mask);
@@ -305,13 +280,29 @@ impl Pass<'_> {
         }
     }
 
-    /// Of the lanes that come to this place, those with this mask.
+    /// Of the lanes that are here, those with this mask.
     fn some(&mut self, mask: Operand) {
+        let mask = match mask {
+            Operand::Integer(value) => Operand::Integer(i128::from(low(value))),
+            mask => mask,
+        };
         if self.here == Here::Of(mask.clone()) {
             return;
         }
-        self.out.extend(self.meetings.next(LANES, "%bh_lo"));
-        self.put("match", &["any", "sync", "b32"], vec![register(LANES), mask.clone(), register(LANES)]);
+        let lanes = || register(LANES);
+        self.put("activemask", &["b32"], vec![lanes()]);
+        if matches!(mask, Operand::Register(_)) {
+            self.put("match", &["any", "sync", "b32"], vec![lanes(), mask.clone(), lanes()]);
+        }
+        self.put("setp", &["ne", "s32"], vec![register("%bh_q"), lanes(), mask.clone()]);
+        self.end();
         self.here = Here::Of(mask);
     }
+}
+
+/// The 32 bits of a mask, as a comparison takes them.
+fn low(value: i128) -> i32 {
+    #[expect(clippy::cast_possible_truncation, reason = "what is further up names no lane")]
+    let low = value as i32;
+    low
 }

@@ -1,17 +1,17 @@
 //! That no thread waits for lanes of its warp that wait elsewhere.
 //!
 //! A wait for lanes names those that are at its own place. They are found there, and nothing leads away between that and
-//! the wait: all of them come, or end. Of those a match may leave such as have the same word: each of them finds the same. Lanes of a warp meet in one way in all of the body, and for all lanes: whoever meets
+//! the wait: all of them come, or end. Lanes of a warp meet in one way in all of the body, and for all lanes: whoever meets
 //! anywhere lets the others go. They do so by a match on the number of the place, which no other place of the body has, so
-//! that each knows who came to its own. A vote may follow, which tells who is left of the warp, the tenant too: a barrier of
-//! the block beside waits for lanes stands where all those are. In any body a barrier
+//! that each knows who came to its own. A vote may follow, which tells who is left of the warp: a barrier of the block
+//! beside waits for lanes stands where all those are. In any body a barrier
 //! that promises that all lanes of a warp come to it, as `bar.sync` does, stands where they do; others are `barrier.sync`.
 //! All barriers of a body are of one kind: threads that wait at one that reduces and at one that does not wait for ever.
 
 use crate::ast::{Instruction, Operand, Span, Statement};
 use crate::claims::{self, Place};
 use crate::maps::HashSet;
-use crate::names::{self, LANES};
+use crate::names::LANES;
 use crate::refusal::unverified;
 use crate::report::Reason;
 use crate::table::{self, BarrierKind, Row};
@@ -28,6 +28,7 @@ const IS_WHOLE: &str = "setp.ne.s32 %bh_q, %bh_lo, -1";
 /// Whether they are all that are left.
 const ARE_LEFT: &str = "setp.ne.s32 %bh_q, %bh_lo, %bh_m";
 /// The lanes that the device runs side by side.
+const HERE: &str = "activemask.b32 %bh_m";
 const HERE_OF_WHOLE: &str = "activemask.b32 %bh_lo";
 /// Where threads may have copies to wait for.
 const WAIT: &str = "@%bh_q cp.async.wait_all";
@@ -63,8 +64,6 @@ pub(crate) struct Lanes {
     by_barrier: bool,
     by_match: bool,
     by_vote: bool,
-    /// Where a vote stands that belongs to a meeting, and goes to the tenant.
-    vote: Option<usize>,
     /// Whether anything waits for lanes.
     waits: bool,
     /// Whether anything waits for the block; and where not all that are left of the warp come.
@@ -145,8 +144,9 @@ impl Lanes {
             let asked = fuel::strip(voted, &[ARE_LEFT]).filter(|_| voted.len() < rest.len());
             asked.and_then(ended).map_or((Met::Others, voted), |rest| (Met::Fewer, rest))
         } else {
-            // Of lanes that all come here, those with the same word all come here.
-            (Met::Others, alike(statements).filter(|_| self.here)?)
+            let rest = alike(fuel::strip(statements, &[HERE])?).and_then(ended)?;
+            self.here = true;
+            (Met::Fewer, rest)
         };
         self.waits = true;
         Some(found)
@@ -161,12 +161,8 @@ impl Lanes {
     /// What is left behind a vote, where there is one.
     fn votes<'a>(&mut self, statements: &'a [Statement], line: &str) -> &'a [Statement] {
         let voted = fuel::strip(statements, &[line]);
-        let is_tenants = voted.is_none() && tells_who_is_left(statements);
-        if is_tenants {
-            self.vote = Some(self.statements.saturating_sub(statements.len()));
-        }
-        self.by_vote |= voted.is_some() || is_tenants;
-        self.by_match |= voted.is_none() && !is_tenants;
+        self.by_vote |= voted.is_some();
+        self.by_match |= voted.is_none();
         voted.unwrap_or(statements)
     }
 
@@ -198,7 +194,6 @@ impl Lanes {
                 if again { Err(unverified("a reserved register as data")) } else { Ok(true) }
             }
             Some((mask, _)) if table::names_all_lanes(mask) && together && always => Ok(false),
-            _ if self.vote == Some(self.at) => Ok(false),
             _ => Err(unverified("a wait for lanes that may wait elsewhere")),
         }
     }
@@ -221,24 +216,22 @@ fn end(statements: &[Statement], copies: bool) -> Option<&[Statement]> {
     if copies { fuel::strip(statements, &[WAIT, END]) } else { fuel::strip(statements, &[END]) }
 }
 
-/// Whether a vote of all lanes that are left stands here, into a register of the tenant's.
-fn tells_who_is_left(statements: &[Statement]) -> bool {
-    let Some(Statement::Instruction(first)) = statements.first() else { return false };
-    let is_vote = first.opcode == "vote" && first.modifiers == ["sync", "ballot", "b32"];
-    let operands = first.operands.as_slice();
-    let [Operand::Register(to), Operand::Integer(1), Operand::Integer(-1)] = operands else { return false };
-    is_vote && first.predicate.is_none() && !names::is_reserved(to)
-}
-
-/// What is left behind a match among the lanes in `%bh_m`: of those that have the same word.
+/// What is left behind a comparison of the lanes that are here with a mask: of those that have the same mask, where it is
+/// in a register.
 fn alike(statements: &[Statement]) -> Option<&[Statement]> {
-    let [Statement::Instruction(first), rest @ ..] = statements else { return None };
-    let is_match = first.opcode == "match" && first.modifiers == ["any", "sync", "b32"];
-    let [Operand::Register(to), word, Operand::Register(among)] = first.operands.as_slice() else {
-        return None;
+    let [Statement::Instruction(first), ..] = statements else { return None };
+    let mask = match (first.opcode.as_str(), first.operands.as_slice()) {
+        ("match", [_, mask, _]) => mask,
+        ("setp", [.., mask]) => mask,
+        _ => return None,
     };
-    let is_word = matches!(word, Operand::Integer(_))
-        || matches!(word, Operand::Register(name) if !names::is_reserved(name));
-    let is_one = is_match && first.predicate.is_none() && is_word && to == LANES && among == LANES;
-    is_one.then_some(rest)
+    let compare = |name: &str| format!("setp.ne.s32 %bh_q, %bh_m, {name}");
+    match mask {
+        Operand::Register(name) => {
+            let same = format!("match.any.sync.b32 %bh_m, {name}, %bh_m");
+            fuel::strip(statements, &[&same, &compare(name)])
+        }
+        Operand::Integer(value) => fuel::strip(statements, &[&compare(&value.to_string())]),
+        _ => None,
+    }
 }

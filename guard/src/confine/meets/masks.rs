@@ -99,7 +99,7 @@ impl<'s> Registers<'s> {
     }
 }
 
-pub(super) fn known(statement: &Statement) -> Option<(&'static Row, &Instruction)> {
+fn known(statement: &Statement) -> Option<(&'static Row, &Instruction)> {
     let Statement::Instruction(instruction) = statement else { return None };
     Some((table::row_of(instruction)?, instruction))
 }
