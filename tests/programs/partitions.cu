@@ -22,7 +22,7 @@ __host__ __device__ static unsigned steps(unsigned n) {
 }
 
 struct Results {
-    unsigned sum, count, labels, tiles, scanned, together;
+    unsigned sum, count, labels, tiles, scanned, together, mixed;
 };
 
 __global__ void binary(unsigned n, unsigned *list, Results *results) {
@@ -70,6 +70,25 @@ __global__ void tiles(unsigned n, Results *results) {
     tile<16>(n, results);
 }
 
+/// Half of each warp waits for itself, before all of it and the block do.
+__global__ void mixed(unsigned n, Results *results) {
+    __shared__ unsigned sums[8];
+    const unsigned i = blockIdx.x * blockDim.x + threadIdx.x, lane = threadIdx.x % 32;
+    unsigned own = i < n ? steps(i) : 0;
+    if (lane < 16) {
+        for (unsigned distance = 8; distance; distance /= 2) own += __shfl_xor_sync(0xffff, own, distance);
+        own = lane ? 0 : own;
+    }
+    for (unsigned distance = 16; distance; distance /= 2) own += __shfl_xor_sync(0xffffffff, own, distance);
+    if (lane == 0) sums[threadIdx.x / 32] = own;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        unsigned sum = 0;
+        for (unsigned warp : sums) sum += warp;
+        atomicAdd(&results->mixed, sum);
+    }
+}
+
 __global__ void together(unsigned n, Results *results) {
     const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
     const unsigned own = steps(i);
@@ -91,6 +110,7 @@ int main(int argc, char **argv) {
             expected.sum += i;
         }
         if (steps(i) % 2) expected.together += steps(i);
+        expected.mixed += steps(i);
         for (unsigned size : {4u, 8u, 16u}) {
             if (i % threads / size % 2 == 0) expected.tiles += steps(i);
         }
@@ -117,6 +137,7 @@ int main(int argc, char **argv) {
     labels<<<blocks, threads>>>(n, results);
     tiles<<<blocks, threads>>>(n, results);
     together<<<blocks, threads>>>(n, results);
+    mixed<<<blocks, threads>>>(n, results);
     CHECK_KERNEL();
     CHECK(cudaMemcpy(&found, results, sizeof found, cudaMemcpyDeviceToHost));
     const auto same = [](const char *what, unsigned one, unsigned other) {
@@ -128,6 +149,7 @@ int main(int argc, char **argv) {
     same("tiles", found.tiles, expected.tiles);
     same("scanned", found.scanned, expected.scanned);
     same("together", found.together, expected.together);
+    same("mixed", found.mixed, expected.mixed);
     std::vector<unsigned> listed(wanted.size());
     CHECK(cudaMemcpy(listed.data(), list, listed.size() * sizeof(unsigned), cudaMemcpyDeviceToHost));
     std::sort(listed.begin(), listed.end());
