@@ -227,6 +227,8 @@ fn of_gates(reason: &str) -> String {
          unrolling may hide the bound"
     } else if told.ends_with("a gate may not have a variable") {
         ", such as an array of its own: keep it in the window, or index it by constants only"
+    } else if told.contains("the carry flag") {
+        ", which its callers could read: compute with 64 bits, and see by a comparison (`sum < a`) whether a sum went over"
     } else {
         ""
     };
@@ -446,6 +448,11 @@ mod tests {
     fn authors_of_gates_are_told_in_their_own_terms() {
         for (reason, told) in [
             ("a guarded session does not support a barrier in a gate", "a gate may not have a barrier"),
+            (
+                "a guarded session does not support the carry flag in a gate",
+                "a gate may not have the carry flag, which its callers could read: compute with 64 bits, and see by a \
+                 comparison (`sum < a`) whether a sum went over",
+            ),
             (
                 "a guarded session does not support a gate's module without `.visible` functions",
                 "no function is marked BULKHEAD_GATE",

@@ -194,17 +194,8 @@ impl Memory {
     /// and length.
     pub(crate) fn object(&self, address: u64) -> Option<(u64, u64, Arc<Region>)> {
         let (start, bytes, region) = self.region(address)?;
-        let variable = match &region.what {
-            What::Variables(image) => image.variable_around(address),
-            What::Device(_)
-            | What::OfGraph(_)
-            | What::Opened(_)
-            | What::Reached(_)
-            | What::Foreign(_)
-            | What::Pinned(..)
-            | What::Registered(_)
-            | What::Managed(_) => None,
-        };
+        let variable =
+            if let What::Variables(image) = &region.what { image.variable_around(address) } else { None };
         let (start, bytes) = variable.unwrap_or((start, bytes));
         Some((start, bytes, region))
     }

@@ -232,3 +232,32 @@ fn lanes_go_on_apart_behind_a_sleep_that_has_a_predicate() {
     assert!(parted("@%p1 nanosleep.u32 5;") && parted("@%p1 bra $l;") && parted("exit;"));
     assert!(!parted("nanosleep.u32 5;") && !parted("@%p1 trap;"));
 }
+
+/// What ptxas makes many instructions of counts for many: a thread may do so much until it looks whether it is to end.
+#[test]
+fn what_takes_long_costs_much() {
+    for (text, least) in [
+        ("div.rn.f32 %f1, %f1, %f1;", 100),
+        ("div.approx.f32 %f1, %f1, %f1;", 4),
+        ("div.rn.f64 %g1, %g1, %g1;", 100),
+        ("rem.s64 %d1, %d1, %d1;", 80),
+        ("div.u32 %r1, %r1, %r1;", 20),
+        ("sqrt.rn.f64 %g1, %g1;", 56),
+        ("rcp.rn.f32 %f1, %f1;", 20),
+        ("fns.b32 %r1, %r1, 0, 1;", 48),
+        ("vavrg4.u32.u32.u32 %r1, %r1, %r1, %r1;", 48),
+        ("ld.local.u32 %r1, [%d1];", 8),
+        ("st.release.sys.global.u32 [%d1], %r1;", 64),
+        ("ld.acquire.gpu.global.u32 %r1, [%d1];", 64),
+    ] {
+        let registers = ".reg .b32 %r<2>;\n.reg .b64 %d<2>;\n.reg .f32 %f<2>;\n.reg .f64 %g<2>;\n";
+        let top = ".version 8.0\n.target sm_75\n.address_size 64\n.entry k()\n{\n";
+        let module = parse(&format!("{top}{registers}{text}\n}}")).unwrap();
+        let Some(Item::Function(Function { body: Some(body), .. })) = module.items.first() else {
+            panic!("{text}")
+        };
+        let Some(Statement::Instruction(found)) = body.last() else { panic!("{text}") };
+        let cost = cost(row_of(found).unwrap(), found);
+        assert!((least..4 * least).contains(&cost), "{text} costs {cost}");
+    }
+}

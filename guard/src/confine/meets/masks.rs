@@ -7,6 +7,8 @@ use crate::ast::{Instruction, Operand, Statement};
 use crate::maps::HashMap;
 use crate::table::{self, Row};
 
+use super::known;
+
 /// Passes over a body until nothing changes; a body that takes more keeps its registers.
 const PASSES_MAX: usize = 16;
 
@@ -64,9 +66,6 @@ impl<'s> Registers<'s> {
                 }
                 held = self.behind(known, held);
                 let (row, instruction) = known;
-                if instruction.opcode == "brx" {
-                    return Vec::new();
-                }
                 if let Some(target) = table::target(row, instruction) {
                     *at_labels.entry(target).or_insert(Set::MAX) &= held;
                 }
@@ -97,11 +96,6 @@ impl<'s> Registers<'s> {
         });
         behind
     }
-}
-
-fn known(statement: &Statement) -> Option<(&'static Row, &Instruction)> {
-    let Statement::Instruction(instruction) = statement else { return None };
-    Some((table::row_of(instruction)?, instruction))
 }
 
 /// The register that a wait for lanes names.
