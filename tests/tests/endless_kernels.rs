@@ -29,6 +29,43 @@ fn runs_on(kernel: &Kernel, goes_on: &AtomicBool) -> Result<(), Error> {
     Ok(())
 }
 
+/// Lasts for 450 ms.
+const LASTS: &str = ".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry lasts()\n{\n
+    .reg .pred %p<2>;\n.reg .b64 %rd<4>;\n
+    mov.u64 %rd1, %globaltimer;\nadd.s64 %rd2, %rd1, 450000000;\n
+    AGAIN:\nmov.u64 %rd3, %globaltimer;\nsetp.lt.u64 %p1, %rd3, %rd2;\n@%p1 bra AGAIN;\nret;\n}\n";
+
+/// Each waits for its kernels, so that there is a moment as soon as the gate is closed for as long as one lasts.
+#[test]
+fn kernels_of_several_sessions_that_last_for_some_time_keep_nobody_from_loading_code() {
+    const SESSIONS: usize = 4;
+    const BOUND: Duration = Duration::from_secs(40);
+    let kernel = Kernel::with(&["--loading-seconds", "600"]);
+    let goes_on = AtomicBool::new(true);
+    let sessions: Vec<_> = (0..SESSIONS).map(|_| kernel.open("lasts")).collect();
+    let images: Vec<_> =
+        sessions.iter().map(|session| session.load_image(LASTS.as_bytes()).unwrap()).collect();
+    let loader = kernel.open("loader");
+    thread::scope(|scope| {
+        for (session, image) in sessions.iter().zip(&images) {
+            scope.spawn(|| {
+                let begun = Instant::now();
+                while begun.elapsed() < BOUND && goes_on.load(Ordering::Relaxed) {
+                    let entry = image.entry("lasts").unwrap();
+                    session.launch(Stream::DEFAULT, &entry, &ONE, &Parameters::new()).unwrap();
+                    session.wait(session.fence(Stream::DEFAULT)).unwrap();
+                }
+                goes_on.store(false, Ordering::Relaxed);
+            });
+        }
+        thread::sleep(Duration::from_secs(1));
+        let loaded = loader.load_image(NEW);
+        let in_time = goes_on.swap(false, Ordering::Relaxed);
+        loaded.unwrap();
+        assert!(in_time, "code was loaded when the others had given up");
+    });
+}
+
 #[test]
 fn whoever_comes_back_with_an_endless_kernel_keeps_nobody_from_loading_code() {
     const SESSIONS: usize = 4;
