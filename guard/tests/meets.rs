@@ -59,6 +59,15 @@ fn count(text: &str, line: &str) -> usize {
     text.split("__bh_fast_k").next().unwrap().matches(line).count()
 }
 
+/// How often lanes with the same mask find each other, in the version for all launches.
+fn groups(text: &str) -> usize {
+    text.split("__bh_fast_k").next().unwrap().lines().filter(|line| is_alike(line)).count()
+}
+
+fn is_alike(line: &str) -> bool {
+    line.trim().starts_with("match.any.sync.b32 %bh_m, ") && line.ends_with(", %bh_m;")
+}
+
 /// Asserts that these lines stand in a confined body, one behind the other.
 #[track_caller]
 fn holds(text: &str, lines: &[&str]) {
@@ -125,10 +134,11 @@ fn each_place_where_lanes_meet_has_a_number_of_its_own() {
 #[test]
 fn a_register_that_holds_a_mask_of_all_lanes_only_is_one() {
     let text = confined("    mov.b32 %r5, -1;\n    shfl.sync.bfly.b32 %r3, %r2, 1, 31, %r5;");
-    assert!(text.contains("match.any.sync.b32 %bh_m, 1, -1") && !text.contains("activemask"), "{text}");
+    assert!(text.contains("match.any.sync.b32 %bh_m, 1, -1"), "{text}");
+    assert_eq!(groups(&text), 0, "{text}");
     let twice =
         "    mov.b32 %r5, -1;\n    @%q1 mov.b32 %r5, 7;\n    shfl.sync.bfly.b32 %r3, %r2, 1, 31, %r5;";
-    assert!(confined(twice).contains("activemask.b32 %bh_m"));
+    assert_eq!(groups(&confined(twice)), 1);
 }
 
 /// As `cooperative_groups::binary_partition` is compiled: a ballot of all lanes, then waits of those that voted the same.
@@ -138,48 +148,84 @@ fn a_register_may_hold_a_mask_of_all_lanes_first_and_another_later() {
     let shuffle = "shfl.sync.bfly.b32 %r4, %r2, 1, 31, %r5;";
     let reused = format!("    mov.u32 %r5, -1;\n    {ballot}\n    xor.b32 %r5, %r3, %r5;\n    {shuffle}");
     let text = confined(&reused);
-    holds(&text, &["match.any.sync.b32 %bh_m, 1, -1", "vote.sync.ballot.b32 %r3, %p0, %bh_m"]);
-    assert_eq!(count(&text, "activemask"), 1, "{text}");
+    let voted = ["match.any.sync.b32 %bh_m, 2, -1", "vote.sync.ballot.b32 %bh_lo, 1, -1"];
+    holds(&text, &voted[..1]);
+    assert!(text.contains("vote.sync.ballot.b32 %r3, %p0, %bh_m"), "{text}");
+    assert_eq!(groups(&text), 1, "{text}");
     // Where two ways meet, it has to hold on both.
     let ways = |other: &str| {
         format!(
             "    mov.u32 %r5, -1;\n    @%q1 bra OTHER;\n    bra.uni MEET;\nOTHER:\n    {other}\nMEET:\n    {ballot}\n    mov.u32 %r5, 3;"
         )
     };
-    assert_eq!(count(&confined(&ways("mov.u32 %r5, 0xffffffff;")), "activemask"), 0);
-    assert_eq!(count(&confined(&ways("mov.u32 %r5, 1;")), "activemask"), 1);
+    assert_eq!(groups(&confined(&ways("mov.u32 %r5, 0xffffffff;"))), 0);
+    assert_eq!(groups(&confined(&ways("mov.u32 %r5, 1;"))), 1);
     // So where a loop comes back.
     let turned = |last: &str| {
         format!(
             "    mov.u32 %r5, -1;\nAGAIN:\n    {ballot}\n    {last}\n    @%q1 bra AGAIN;\n    mov.u32 %r5, 3;"
         )
     };
-    assert_eq!(count(&confined(&turned("mov.u32 %r5, -1;")), "activemask"), 0);
-    assert_eq!(count(&confined(&turned("mov.u32 %r5, 7;")), "activemask"), 1);
+    assert_eq!(groups(&confined(&turned("mov.u32 %r5, -1;"))), 0);
+    assert_eq!(groups(&confined(&turned("mov.u32 %r5, 7;"))), 1);
 }
 
 #[test]
 fn lanes_of_a_mask_find_each_other() {
     let text = confined(MASKED);
+    // They go around until none of those that are left and in the mask is elsewhere.
     holds(
         &text,
         &[
-            "activemask.b32 %bh_m",
+            "match.any.sync.b32 %bh_m, 1, -1",
+            "vote.sync.ballot.b32 %r3, 1, -1",
+            "match.any.sync.b32 %r4, 0, %bh_m",
+            "lop3.b32 %r4, %r3, %r0, %r4, 64",
+            "setp.ne.s32 %p1, %r4, 0",
+        ],
+    );
+    holds(
+        &text,
+        &[
+            "match.any.sync.b32 %bh_m, 2, -1",
+            "vote.sync.ballot.b32 %bh_lo, 1, -1",
             "match.any.sync.b32 %bh_m, %r0, %bh_m",
-            "setp.ne.s32 %bh_q, %bh_m, %r0",
-            "@%bh_q exit",
             "shfl.sync.bfly.b32 %r2, %r1, 1, 31, %bh_m",
             "vote.sync.ballot.b32 %r2, %p0, %bh_m",
         ],
     );
     // Another mask, and the same register with something else in it.
     let again = confined(&format!("{MASKED}\n    add.u32 %r1, %r1, 1;\n    elect.sync %r3|%q2, %r1;"));
-    assert_eq!(count(&again, "match.any.sync.b32 %bh_m"), 2, "{again}");
+    assert_eq!((groups(&again), loops(&again)), (2, 2), "{again}");
     let number = confined("    bar.warp.sync 0xffff0000;");
-    holds(
-        &number,
-        &["activemask.b32 %bh_m", "setp.ne.s32 %bh_q, %bh_m, -65536", "@%bh_q exit", "bar.warp.sync %bh_m"],
-    );
+    holds(&number, &["match.any.sync.b32 %bh_m, -65536, %bh_m", "bar.warp.sync %bh_m"]);
+}
+
+/// How often lanes go around until all that they wait for have come, in the version for all launches.
+fn loops(text: &str) -> usize {
+    count(text, ", 0, %bh_m;")
+}
+
+#[test]
+fn whoever_comes_where_lanes_of_a_group_may_be_on_their_way_waits_for_all() {
+    let wait = "    shfl.sync.bfly.b32 %r3, %r2, 1, 31, -1;\n";
+    let group = "    shfl.sync.bfly.b32 %r3, %r2, 1, 31, %r1;\n";
+    // Nothing comes back to what stands before the first group; what stands directly behind is there with it.
+    for (body, expected) in [
+        (format!("{wait}{group}"), 1),
+        (format!("{group}{wait}"), 2),
+        (format!("{group}{wait}{wait}    bar.sync 0;\n    bar.warp.sync -1;"), 2),
+        (format!("{group}    @%q1 bra L;\nL:\n{wait}    @%q1 bra K;\nK:\n    bar.sync 0;"), 3),
+        (format!("{group}    @%q1 bra L;\nL:\n    movmatrix.sync.aligned.m8n8.trans.b16 %r3, %r2;"), 2),
+        // What a loop comes back to stands behind.
+        (format!("L:\n{wait}    @%q2 bra K;\nK:\n{group}    setp.lt.u32 %q2, %r3, %r1;\n    @%q2 bra L;"), 2),
+        (format!("{wait}{wait}"), 0),
+        // All of them are there, and of them those.
+        (format!("{group}    @%q1 bra L;\nL:\n{wait}{group}"), 2),
+    ] {
+        let text = of(&whole(&format!("    setp.eq.u32 %q2, %r1, 0;\n{body}")));
+        assert_eq!(loops(&text), expected, "{body}\n{text}");
+    }
 }
 
 #[test]
@@ -199,7 +245,8 @@ fn a_barrier_of_the_block_under_a_predicate_is_branched_around_beside_instructio
 #[test]
 fn whole_warps_are_asked_for_behind_a_wait_that_stands_directly_before() {
     let text = confined("    bar.warp.sync 0xffff;\n    movmatrix.sync.aligned.m8n8.trans.b16 %r3, %r2;");
-    holds(&text, &["@%bh_q exit", "bar.warp.sync %bh_m", "match.any.sync.b32 %bh_lo, 1, -1"]);
+    holds(&text, &["match.any.sync.b32 %bh_m, 65535, %bh_m", "bar.warp.sync %bh_m"]);
+    holds(&text, &["match.any.sync.b32 %bh_lo, 4, -1", "vote.sync.ballot.b32 %bh_hi, 1, -1"]);
 }
 
 #[test]
@@ -250,21 +297,45 @@ fn a_wait_for_lanes_without_its_sequence_is_refused() {
 #[test]
 fn lanes_of_a_mask_that_do_not_find_each_other_are_refused() {
     let found = "    match.any.sync.b32 %bh_m, %r0, %bh_m;\n";
+    let meets = "    match.any.sync.b32 %bh_m, 2, -1;\n    vote.sync.ballot.b32 %bh_lo, 1, -1;\n";
     broken(MASKED, found, "    match.any.sync.b32 %bh_m, %r0, -1;\n", "not verified");
-    broken(MASKED, found, "    match.any.sync.b32 %bh_m, %r1, %bh_m;\n", "not verified");
+    broken(MASKED, found, "    match.all.sync.b32 %bh_m, %r0, %bh_m;\n", "not verified");
+    broken(MASKED, found, "    @%p0 match.any.sync.b32 %bh_m, %r0, %bh_m;\n", "not verified");
+    broken(MASKED, found, "    match.any.sync.b64 %bh_m, %d0, %bh_m;\n", "not verified");
+    broken(MASKED, found, "    match.any.sync.b32 %bh_m, %r0, %bh_lo;\n", "not verified");
     broken(MASKED, found, "    and.b32 %bh_m, %bh_m, %r0;\n", "not verified");
-    broken(MASKED, "    activemask.b32 %bh_m;\n", "", "not verified");
-    broken(MASKED, "    @%bh_q exit;\n    shfl", "    shfl", "not verified");
+    broken(MASKED, &format!("{meets}{found}"), found, "not verified");
+    broken(MASKED, found, &format!("$L99:\n{found}"), "not verified");
+    broken(MASKED, found, &format!("    @%p0 bra $L99;\n$L99:\n{found}"), "not verified");
+    broken(MASKED, "    vote.sync.ballot.b32 %bh_lo, 1, -1;\n", "", "lanes of a warp that meet in two ways");
+    // The vote of a meeting is the program's only directly behind it, and of all lanes.
+    let vote = "    vote.sync.ballot.b32 %r3, 1, -1;\n";
+    for other in [
+        "    vote.sync.ballot.b32 %r3, 1, 65535;\n",
+        "    vote.sync.ballot.b32 %r3, %p0, -1;\n",
+        "    vote.sync.ballot.b32 %r3, 0, -1;\n",
+        "    @%p0 vote.sync.ballot.b32 %r3, 1, -1;\n",
+        "    vote.sync.any.pred %p1, 1, -1;\n",
+        "    add.u32 %r2, %r1, 1;\n    vote.sync.ballot.b32 %r3, 1, -1;\n",
+        "$L99:\n    vote.sync.ballot.b32 %r3, 1, -1;\n",
+        "    vote.sync.ballot.b32 %r3, 1, -1;\n    vote.sync.ballot.b32 %r3, 1, -1;\n",
+    ] {
+        broken(MASKED, vote, other, ELSEWHERE);
+    }
+    broken(MASKED, vote, "", "lanes of a warp that meet in two ways");
+    broken(MASKED, vote, "    vote.sync.ballot.b32 %bh_s, 1, -1;\n", "not verified");
+    // Whose lanes they are is a promise to the program alone.
+    let others = confined(MASKED).replacen(found, "    match.any.sync.b32 %bh_m, %r1, %bh_m;\n", 1);
+    assert_eq!(findings(&others), "");
     // The mask is a register of the tenant's that was written.
     for (mask, why) in [
         ("%r400", "may be read before it is written"),
         ("%d0", "no register of 32 bits"),
         ("%clock", "no register of 32 bits"),
-        ("%bh_hi", "no register of 32 bits"),
-        ("%bh_m", "no register of 32 bits"),
+        ("%bh_hi", "a reserved register as data"),
+        ("%bh_m", "a reserved register as data"),
     ] {
-        let asks = "match.any.sync.b32 %bh_m, %r0, %bh_m;\n    setp.ne.s32 %bh_q, %bh_m, %r0;";
-        broken(MASKED, asks, &asks.replace("%r0", mask), why);
+        broken(MASKED, found, &found.replace("%r0", mask), why);
     }
 }
 
@@ -318,7 +389,7 @@ fn lanes_whose_ways_have_met_are_together_again() {
     let again = WAYS
         .replace("B:\n", "B:\n    add.u32 %r2, %r2, 1;\n    setp.lt.u32 %q1, %r2, %r1;\n    @%q1 bra A;\n");
     let behind = format!("{WAYS}\n    @%q1 bra A;");
-    for (body, asked) in [(on_one, 3), (of_some, 2), (around, 3), (again, 1), (behind, 2)] {
+    for (body, asked) in [(on_one, 3), (of_some, 3), (around, 3), (again, 1), (behind, 2)] {
         let text = confined(&body);
         assert_eq!(count(&text, "vote.sync.ballot.b32 %bh_lo, 1, -1;"), asked, "{text}");
     }

@@ -178,6 +178,17 @@ __global__ void masks_differ(int *to, int wrong) {
     to[threadIdx.x] = __ballot_sync(mask, threadIdx.x & 1); // masks differ
 }
 
+// Lanes of a group wait for each other in two places, and go around for ever.
+__global__ void lanes_elsewhere(int *to, int wrong) {
+    int own = threadIdx.x;
+    if (threadIdx.x < (wrong ? 8 : 16)) {
+        own = __shfl_xor_sync(0xffff, own, 1); // lanes elsewhere
+    } else if (threadIdx.x < 16) {
+        own = __shfl_xor_sync(0xffff, own, 2); // their others
+    }
+    to[threadIdx.x] = own;
+}
+
 int main(int argc, char **argv) {
     const Program program("sanitize", argc, argv);
     const char *mistake = argc > 2 ? argv[2] : "";
@@ -209,6 +220,7 @@ int main(int argc, char **argv) {
     if (runs("lanes_exited")) lanes_exited<<<1, 32>>>(to, wrong("lanes_exited"));
     if (runs("own_lane")) own_lane<<<1, 32>>>(to, wrong("own_lane"));
     if (runs("masks_differ")) masks_differ<<<1, 32>>>(to, wrong("masks_differ"));
+    if (runs("lanes_elsewhere")) lanes_elsewhere<<<1, 32>>>(to, wrong("lanes_elsewhere"));
     if (runs("counted") || runs("gathered")) {
         int *zeros;
         CHECK(cudaMalloc(&zeros, 2 * THREADS * sizeof(int)));

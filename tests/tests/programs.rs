@@ -126,6 +126,13 @@ fn the_order_of_warps_is_drawn_from_a_seed_and_is_the_same_for_the_same_seed() {
 }
 
 #[test]
+fn groups_of_lanes_find_each_other_however_the_device_runs_them() {
+    for seed in ["1", "2", "3"] {
+        passed("partitions", &on_software(&["--schedule", seed], "partitions"));
+    }
+}
+
+#[test]
 fn programs_pass_on_each_engine() {
     for engine in ["interpreter", "compiled", "mixed"] {
         for name in ["vecadd", "reduction"] {

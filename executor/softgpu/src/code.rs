@@ -505,10 +505,12 @@ pub(crate) struct Inst {
 pub(crate) enum Ask {
     /// Who is here, of lanes that meet for a wait for all of them.
     Lanes,
-    /// Who is left of the warp, behind that.
+    /// Who is left of the warp, behind that; and who of a group came, behind that.
     Left,
     /// The same, for a barrier of the block.
     Block,
+    /// The same, for lanes of a group, which come again until all of it are here.
+    Group,
     /// Whether the lanes that are here are those that a mask names.
     Mask(Src),
 }

@@ -1,4 +1,5 @@
-//! Whatever a program does, and wherever its threads wait for one another: as the guard writes it, it ends.
+//! Whatever a program does, and wherever its threads wait for one another: as the guard writes it, it ends, if not by itself
+//! then when the flag says so.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -8,8 +9,10 @@
 mod common;
 
 use std::fmt::Write as _;
+use std::sync::mpsc;
+use std::time::Duration;
 
-use bulkhead_gpu::{Gpu, Launch};
+use bulkhead_gpu::{EntryId, Error, Gpu, Launch};
 use bulkhead_guard::{Gates, Verified};
 use bulkhead_softgpu::Options;
 use common::{Machine, Parameters};
@@ -18,6 +21,10 @@ use common::{Machine, Parameters};
 const PROGRAMS: u64 = 600;
 /// Turns that a thread takes.
 const TURNS: u64 = 6;
+/// After so long the flag ends threads: lanes of a group may wait for some that wait elsewhere.
+const ASKED_AFTER: Duration = Duration::from_millis(40);
+/// And so long after that all have ended, on a busy machine.
+const ENDED_AFTER: Duration = Duration::from_secs(60);
 
 /// Makes programs out of a seed: places that wait, and ways between them.
 struct Author {
@@ -134,13 +141,35 @@ fn runs(seed: u64, verified: &Verified) -> Result<bool, String> {
             }
             let parameters = Parameters::default().u64(at).u32(given).guarded(&entry);
             let launch = Launch { grid: [2, 1, 1], block, shared_bytes: 0, parameters: &parameters.0 };
-            let launched = machine.gpu.launch(machine.stream, entry.id, &launch);
-            launched
-                .and_then(|()| machine.gpu.synchronize(machine.stream))
+            ends(&machine, entry.id, &launch)
                 .map_err(|error| format!("{}, {block:?}, {given}: {error}", entry.name))?;
         }
     }
     Ok(of_rows)
+}
+
+/// Launches an entry and waits until it has ended, by itself or by the flag.
+fn ends(machine: &Machine, entry: EntryId, launch: &Launch<'_>) -> Result<(), Error> {
+    let other = machine.gpu.create_stream(0)?;
+    let (done, is_done) = mpsc::channel::<()>();
+    let ended = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            if is_done.recv_timeout(ASKED_AFTER) == Err(mpsc::RecvTimeoutError::Timeout) {
+                machine.flag(other, u32::MAX);
+                if is_done.recv_timeout(ENDED_AFTER) == Err(mpsc::RecvTimeoutError::Timeout) {
+                    eprintln!("threads run on that were to end");
+                    std::process::abort();
+                }
+            }
+        });
+        let launched = machine.gpu.launch(machine.stream, entry, launch);
+        let ended = launched.and_then(|()| machine.gpu.synchronize(machine.stream));
+        drop(done);
+        ended
+    });
+    machine.gpu.destroy_stream(other)?;
+    machine.go();
+    ended
 }
 
 #[test]
@@ -165,13 +194,21 @@ fn whatever_waits_ends() {
 
 /// Removes a question, or what makes a wait one that is safe where lanes are apart.
 fn careless(text: &str, author: &mut Author) -> String {
-    let edits: [(&str, &str); 4] = [
+    let edits: [(&str, &str); 8] = [
         ("    setp.ne.s32 %bh_q, %bh_lo, %bh_m;\n    @%bh_q exit;\n", ""),
         ("    barrier.sync 0;", "    bar.sync 0;"),
         (", %bh_m;\n", ", -1;\n"),
         ("    bar.warp.sync %bh_m;", "    bar.warp.sync -1;"),
+        // Meetings that are no more, or whose vote is the program's, and lanes of which some do not come.
+        ("    vote.sync.ballot.b32 %bh_lo, 1, -1;\n", ""),
+        ("    vote.sync.ballot.b32 %bh_lo, 1, -1;\n", "    vote.sync.ballot.b32 %r0, 1, -1;\n"),
+        (", -1;\n", ", %bh_m;\n"),
+        (
+            "    match.any.sync.b32 %bh_m, ",
+            "    match.any.sync.b32 %bh_m, %r0, %bh_m;\n    match.any.sync.b32 %bh_m, ",
+        ),
     ];
-    let (from, to) = edits[author.below(4) as usize];
+    let (from, to) = edits[author.below(8) as usize];
     let places: Vec<usize> = text.match_indices(from).map(|(at, _)| at).collect();
     let Some(at) = places.get(author.below(places.len().max(1) as u64) as usize) else {
         return text.to_owned();

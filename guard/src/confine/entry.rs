@@ -281,7 +281,9 @@ impl Emission<'_> {
         let Self { span, variables, shared, called, copies, .. } = *self;
         // Whoever launches a fast version does not cut its grid.
         let sums = if fast.is_none() { self.slices } else { Slices::default() };
-        let confined = self.accesses(list, fast.map(|(proven, _)| proven), sums, report);
+        let mut confined = self.accesses(list, fast.map(|(proven, _)| proven), sums, report);
+        let mut registers = self.scopes.counts().clone();
+        let left = meets::gather_groups(&mut confined, &mut registers);
         let zeroed = assign::unassigned(&confined, report);
         let zeroes = assign::zeroes(&zeroed, span);
         let mut zeroed_first: Vec<Statement> = zeroes.chain(confined).collect();
@@ -293,12 +295,11 @@ impl Emission<'_> {
         }
         let none = HashMap::default();
         let begins = fast.map_or(&none, |(_, begins)| begins);
-        let mut registers = self.scopes.counts().clone();
         let peeled = peel::find_again(&zeroed_first, peels);
         let firsts = peel::write(&mut zeroed_first, peeled, &mut registers);
         let mut looking = poll::insert(&zeroed_first, fast.is_some(), copies, (begins, &firsts), given);
         let (met, meetings) =
-            meets::gather(std::mem::take(&mut looking.statements), (fast.is_some(), copies));
+            meets::gather(std::mem::take(&mut looking.statements), left, (fast.is_some(), copies));
         let looked = warps::check(met, copies, meetings);
         let of_gates = called.registers();
         let mut text = prologue::declarations(&registers, (looking.counters, sums), of_gates, variables);

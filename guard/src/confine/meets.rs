@@ -3,7 +3,7 @@
 //! A wait for all lanes meets them first, wherever they are, and then waits for those that came to the same place; whoever
 //! has ended is not waited for. Each place has a number, and lanes meet by `match.any` on it: `activemask` would tell which
 //! lanes the device runs side by side, and it may run lanes apart that are at one place. Lanes of a mask that is not all
-//! find out who is here with the same mask, and end where those are not the lanes that it names. Where lanes may come to a
+//! have come together before ([`groups`]), meet, and find out who is here with the same mask. Where lanes may come to a
 //! barrier of the block apart, a meeting is a vote too, which tells who is left; at the barrier all of those have to be,
 //! and threads end where they are not. Where nothing waits for lanes, a barrier to which not all may come says so
 //! (`barrier.sync`), and waits all the same.
@@ -16,7 +16,10 @@ use crate::confine::turns;
 use crate::names::LANES;
 use crate::table::{self, Row, Treatment};
 
+mod groups;
 mod masks;
+
+pub(super) use groups::{Left, gather as gather_groups};
 
 /// What a barrier of the warp says, where the lanes that are left of the warp all come to it, or threads end. No text has
 /// it.
@@ -42,7 +45,7 @@ pub(super) struct Meetings {
 }
 
 impl Meetings {
-    fn of(statements: &[Statement], together: &Together) -> Self {
+    fn of(statements: &[Statement], together: &Together, left: &Left) -> Self {
         let barriers = |(row, found): (&Row, &Instruction)| {
             !table::is_for_warps(row)
                 && (!table::waits_for_lanes(row, found) || row.treatment == Treatment::Barrier)
@@ -60,7 +63,7 @@ impl Meetings {
         }
         let kind = if !blocks && statements.iter().filter_map(waiting).all(barriers) {
             Kind::Barrier
-        } else if alone {
+        } else if alone || left.is_some() {
             Kind::Vote
         } else {
             Kind::Match
@@ -71,16 +74,19 @@ impl Meetings {
     /// Where lanes meet next: the lanes at the same place come to stand in `here`, and where there is a vote those that are
     /// left in `left`.
     pub(super) fn next(&mut self, here: &str, left: &str) -> Vec<Statement> {
-        self.places += 1;
-        let (all, span) = (|| Operand::Integer(-1), Span::default());
-        let place = Operand::Integer(self.places.into());
-        let found = vec![register(here), place, all()];
-        let mut lines = vec![instruction("match", &["any", "sync", "b32"], found, span)];
+        let mut lines = vec![self.place(here)];
         if self.kind == Kind::Vote {
-            let operands = vec![register(left), Operand::Integer(1), all()];
-            lines.push(instruction("vote", &["sync", "ballot", "b32"], operands, span));
+            let operands = vec![register(left), Operand::Integer(1), Operand::Integer(-1)];
+            lines.push(instruction("vote", &["sync", "ballot", "b32"], operands, Span::default()));
         }
         lines
+    }
+
+    /// The same without the vote.
+    fn place(&mut self, here: &str) -> Statement {
+        self.places += 1;
+        let operands = vec![register(here), Operand::Integer(self.places.into()), Operand::Integer(-1)];
+        instruction("match", &["any", "sync", "b32"], operands, Span::default())
     }
 }
 
@@ -146,9 +152,11 @@ pub(super) fn branch_around(statements: &mut Vec<Statement>) {
     *statements = around;
 }
 
-/// Has lanes meet in a confined body that looks at the flag already; and where they do. In a fast version warps are rows.
+/// Has lanes meet in a confined body that looks at the flag already, and in which groups come together; and where they do.
+/// In a fast version warps are rows.
 pub(super) fn gather(
-    mut statements: Vec<Statement>,
+    statements: Vec<Statement>,
+    left: Left,
     (is_fast, copies): (bool, bool),
 ) -> (Vec<Statement>, Meetings) {
     let any = |waits: fn(&Row, &Instruction) -> bool| {
@@ -157,7 +165,6 @@ pub(super) fn gather(
     if !any(table::waits_for_lanes) && !any(table::waits_for_block) {
         return (statements, Meetings { kind: Kind::Match, places: 0 });
     }
-    masks::write_all_lanes(&mut statements);
     let out = Vec::with_capacity(statements.len() + 32);
     let lanes = statements.iter().any(together::waits_for_lanes);
     let together = if lanes {
@@ -166,8 +173,8 @@ pub(super) fn gather(
         // Nobody is asked before a barrier.
         Together::of(&statements, Body::Entry, false)
     };
-    let meetings = Meetings::of(&statements, &together);
-    let mut pass = Pass { meetings, lanes, copies, out, here: Here::Unknown, together: false };
+    let meetings = Meetings::of(&statements, &together, &left);
+    let mut pass = Pass { meetings, left, lanes, copies, out, here: Here::Unknown, together: false };
     for (index, statement) in statements.into_iter().enumerate() {
         pass.together = together.holds(index);
         pass.statement(statement);
@@ -187,6 +194,7 @@ enum Here {
 
 struct Pass {
     meetings: Meetings,
+    left: Left,
     /// Whether anything waits for lanes.
     lanes: bool,
     copies: bool,
@@ -264,6 +272,15 @@ impl Pass {
     }
 
     fn wait(&mut self, row: &Row, found: &mut Instruction) {
+        // The vote by which a group asks who is left is that of a meeting.
+        if let (Some(Operand::Register(to)), Some(left)) = (found.operands.first(), &self.left)
+            && to == left
+        {
+            let place = self.meetings.place(LANES);
+            self.out.push(place);
+            self.here = Here::All;
+            return;
+        }
         let Some(mask) = found.operands.last_mut() else { return };
         let all = table::names_all_lanes(mask);
         let barrier = self.meetings.kind == Kind::Barrier && row.treatment == Treatment::Barrier;
@@ -289,13 +306,11 @@ impl Pass {
         if self.here == Here::Of(mask.clone()) {
             return;
         }
-        let lanes = || register(LANES);
-        self.put("activemask", &["b32"], vec![lanes()]);
-        if matches!(mask, Operand::Register(_)) {
-            self.put("match", &["any", "sync", "b32"], vec![lanes(), mask.clone(), lanes()]);
+        if self.here != Here::All {
+            self.out.extend(self.meetings.next(LANES, "%bh_lo"));
         }
-        self.put("setp", &["ne", "s32"], vec![register("%bh_q"), lanes(), mask.clone()]);
-        self.end();
+        let lanes = || register(LANES);
+        self.put("match", &["any", "sync", "b32"], vec![lanes(), mask.clone(), lanes()]);
         self.here = Here::Of(mask);
     }
 }

@@ -367,7 +367,7 @@ impl<'a> Pass<'a> {
         first: &Instruction,
         here: &'a [Statement],
     ) -> Result<Option<&'a [Statement]>, Reason> {
-        let begins = matches!(first.opcode.as_str(), "bar" | "match" | "activemask");
+        let begins = matches!(first.opcode.as_str(), "bar" | "match");
         if !begins || !self.lead.is_empty() || self.left {
             return Ok(None);
         }

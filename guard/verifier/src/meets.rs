@@ -4,14 +4,16 @@
 //! the wait: all of them come, or end. Lanes of a warp meet in one way in all of the body, and for all lanes: whoever meets
 //! anywhere lets the others go. They do so by a match on the number of the place, which no other place of the body has, so
 //! that each knows who came to its own. A vote may follow, which tells who is left of the warp: a barrier of the block
-//! beside waits for lanes stands where all those are. In any body a barrier
+//! beside waits for lanes stands where all those are. The vote may be the tenant's, directly behind the match: it is for all
+//! lanes, too. Of lanes that came to a place, those with the same word may wait for each other: a match among them leaves
+//! those. In any body a barrier
 //! that promises that all lanes of a warp come to it, as `bar.sync` does, stands where they do; others are `barrier.sync`.
 //! All barriers of a body are of one kind: threads that wait at one that reduces and at one that does not wait for ever.
 
 use crate::ast::{Instruction, Operand, Span, Statement};
 use crate::claims::{self, Place};
 use crate::maps::HashSet;
-use crate::names::LANES;
+use crate::names::{self, LANES};
 use crate::refusal::unverified;
 use crate::report::Reason;
 use crate::table::{self, BarrierKind, Row};
@@ -28,7 +30,6 @@ const IS_WHOLE: &str = "setp.ne.s32 %bh_q, %bh_lo, -1";
 /// Whether they are all that are left.
 const ARE_LEFT: &str = "setp.ne.s32 %bh_q, %bh_lo, %bh_m";
 /// The lanes that the device runs side by side.
-const HERE: &str = "activemask.b32 %bh_m";
 const HERE_OF_WHOLE: &str = "activemask.b32 %bh_lo";
 /// Where threads may have copies to wait for.
 const WAIT: &str = "@%bh_q cp.async.wait_all";
@@ -57,6 +58,8 @@ pub(crate) struct Lanes {
     statements: usize,
     /// Where the pass is.
     at: usize,
+    /// Where a vote stands that is the tenant's and a meeting's.
+    vote: Option<usize>,
     /// Whether that rests on warps being rows of their block.
     rows: bool,
     /// The numbers of the places where lanes have met.
@@ -139,14 +142,18 @@ impl Lanes {
             // All 32 come here, and wait for each other. The device may run them apart even so.
             (Met::Whole, ended(fuel::strip(rest, &[MEET, HERE_OF_WHOLE, IS_WHOLE])?)?)
         } else if let Some(rest) = self.comes_to(statements, LANES) {
-            let voted = self.votes(rest, LEFT);
+            let is_tenants = is_vote_of_all(rest);
+            if is_tenants {
+                self.by_vote = true;
+                self.vote = self.statements.checked_sub(rest.len());
+            }
+            let voted = if is_tenants { rest } else { self.votes(rest, LEFT) };
             self.here = true;
             let asked = fuel::strip(voted, &[ARE_LEFT]).filter(|_| voted.len() < rest.len());
             asked.and_then(ended).map_or((Met::Others, voted), |rest| (Met::Fewer, rest))
         } else {
-            let rest = alike(fuel::strip(statements, &[HERE])?).and_then(ended)?;
-            self.here = true;
-            (Met::Fewer, rest)
+            // Of the lanes that are here, those with the same word come here, too.
+            (Met::Others, alike(statements).filter(|_| self.here)?)
         };
         self.waits = true;
         Some(found)
@@ -186,6 +193,9 @@ impl Lanes {
             return Ok(false);
         }
         self.waits = true;
+        if self.vote == Some(self.at) {
+            return Ok(false);
+        }
         let together = self.together();
         match instruction.operands.split_last() {
             Some((Operand::Register(name), others)) if name == LANES && self.here && always => {
@@ -216,22 +226,29 @@ fn end(statements: &[Statement], copies: bool) -> Option<&[Statement]> {
     if copies { fuel::strip(statements, &[WAIT, END]) } else { fuel::strip(statements, &[END]) }
 }
 
-/// What is left behind a comparison of the lanes that are here with a mask: of those that have the same mask, where it is
-/// in a register.
+/// What is left behind a match among the lanes that are here, on a word.
 fn alike(statements: &[Statement]) -> Option<&[Statement]> {
-    let [Statement::Instruction(first), ..] = statements else { return None };
-    let mask = match (first.opcode.as_str(), first.operands.as_slice()) {
-        ("match", [_, mask, _]) => mask,
-        ("setp", [.., mask]) => mask,
-        _ => return None,
-    };
-    let compare = |name: &str| format!("setp.ne.s32 %bh_q, %bh_m, {name}");
-    match mask {
-        Operand::Register(name) => {
-            let same = format!("match.any.sync.b32 %bh_m, {name}, %bh_m");
-            fuel::strip(statements, &[&same, &compare(name)])
+    let (Statement::Instruction(first), rest) = statements.split_first()? else { return None };
+    let is_lanes = |operand: &Operand| matches!(operand, Operand::Register(name) if name == LANES);
+    let matches =
+        first.opcode == "match" && first.modifiers == ["any", "sync", "b32"] && first.predicate.is_none();
+    match first.operands.as_slice() {
+        [to, Operand::Integer(_), among] if matches && is_lanes(to) && is_lanes(among) => Some(rest),
+        [to, Operand::Register(word), among] if matches && is_lanes(to) && is_lanes(among) => {
+            (!names::is_reserved(word)).then_some(rest)
         }
-        Operand::Integer(value) => fuel::strip(statements, &[&compare(&value.to_string())]),
         _ => None,
     }
+}
+
+/// Whether a vote of all lanes begins here that goes to a register of the tenant's.
+fn is_vote_of_all(statements: &[Statement]) -> bool {
+    let [Statement::Instruction(first), ..] = statements else { return false };
+    let votes =
+        first.opcode == "vote" && first.modifiers == ["sync", "ballot", "b32"] && first.predicate.is_none();
+    let to = match first.operands.as_slice() {
+        [Operand::Register(to), Operand::Integer(1), Operand::Integer(-1)] if votes => to,
+        _ => return false,
+    };
+    !names::is_reserved(to)
 }

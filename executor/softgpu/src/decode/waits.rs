@@ -1,4 +1,7 @@
 //! What the guard puts before waits for lanes, so that a sanitizer can tell of those who do not come.
+//!
+//! Lanes of a group go around a loop until all that are left of it have come. A meeting there is for nobody in particular;
+//! whom the group names, a match among those that came tells, directly before the wait.
 
 use bulkhead_ptx::ast::{Instruction, Operand, Type};
 
@@ -21,27 +24,48 @@ impl Builder<'_> {
                 let pc = self.here();
                 self.asked.push((pc, Ask::Lanes));
             }
+            "match" if is(0, bulkhead_verifier::LANES) && is(2, bulkhead_verifier::LANES) => {
+                let mask =
+                    instruction.operands.get(1).ok_or_else(|| Refusal::new("an operand is missing"))?;
+                let mask = self.src(mask, Type::B32)?;
+                let pc = self.here();
+                self.asks_anew(pc.saturating_sub(2), Ask::Group);
+                self.asked.push((pc, Ask::Mask(mask)));
+            }
             "vote" if is(0, LEFT) || is(0, LEFT_OF_WHOLE) => {
                 let pc = self.here();
                 self.asked.push((pc, Ask::Left));
             }
-            "setp" if ne() && is(1, bulkhead_verifier::LANES) => {
-                let mask =
-                    instruction.operands.get(2).ok_or_else(|| Refusal::new("an operand is missing"))?;
-                let mask = self.src(mask, Type::B32)?;
+            // The guard votes among all behind a match only where lanes of a group find each other.
+            "vote" if meets() && self.asks_anew(self.here().saturating_sub(1), Ask::Group) => {
                 let pc = self.here();
-                self.asked.push((pc, Ask::Mask(mask)));
+                self.asked.push((pc, Ask::Left));
+            }
+            // And then find out who is here.
+            "match" if is(2, bulkhead_verifier::LANES) => {
+                let pc = self.here();
+                if matches!(self.asked.last(), Some((at, Ask::Left)) if at + 1 == pc) {
+                    self.asked.push((pc, Ask::Left));
+                }
             }
             // The match and the vote before were for a barrier of the block.
             "setp" if ne() && is(2, bulkhead_verifier::LANES) => {
-                let pc = self.here().saturating_sub(2);
-                if let Some((_, ask)) = self.asked.iter_mut().rev().find(|(at, _)| *at == pc) {
-                    *ask = Ask::Block;
-                }
+                self.asks_anew(self.here().saturating_sub(2), Ask::Block);
             }
             _ => {}
         }
         Ok(())
+    }
+
+    /// Lanes that meet at a place do so for something else. Answers whether they meet there.
+    fn asks_anew(&mut self, pc: u32, other: Ask) -> bool {
+        let found = self.asked.iter_mut().rev().find(|(at, _)| *at == pc);
+        if let Some((_, ask @ Ask::Lanes)) = found {
+            *ask = other;
+            true
+        } else {
+            false
+        }
     }
 
     /// Where the next operation stands.

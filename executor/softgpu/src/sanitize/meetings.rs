@@ -28,6 +28,10 @@ pub(super) enum Purpose {
     Lanes,
     /// The same, for a barrier of the block.
     Block,
+    /// The same, for a group, whose lanes come again until all of it are there.
+    Group,
+    /// Behind such a meeting, to find out who is there.
+    Left,
 }
 
 /// A lane that came to an operation of several.
@@ -46,6 +50,10 @@ struct Warp {
     came: [Option<Came>; LANES],
     /// Where lanes exited.
     exits: [u32; LANES],
+    /// Where its lanes met last, if all did for groups of theirs.
+    groups: Option<[Option<u32>; LANES]>,
+    /// Whether all its lanes wait for others in groups, of which none is where it is waited for.
+    stuck: bool,
 }
 
 /// Who arrived at a barrier in one place.
@@ -66,6 +74,8 @@ impl Meetings {
             all: u32::MAX >> 32_u32.saturating_sub(threads - first).min(31),
             came: [None; LANES],
             exits: [0; LANES],
+            groups: None,
+            stuck: false,
         };
         Self {
             warps: (0..threads).step_by(LANES).map(warp).collect(),
@@ -77,6 +87,7 @@ impl Meetings {
     pub(super) fn restart(&mut self) {
         for warp in &mut self.warps {
             warp.came = [None; LANES];
+            (warp.groups, warp.stuck) = (None, false);
         }
         self.barriers.iter_mut().for_each(Vec::clear);
     }
@@ -151,7 +162,7 @@ impl Meetings {
                 wrong(Mistake::OwnLane, None, 0, members);
             }
             let gone = members & lived & !live;
-            if gone != 0 && purpose(pc) != Purpose::Block {
+            if gone != 0 && !matches!(purpose(pc), Purpose::Block | Purpose::Group) {
                 let gone_first = first(gone);
                 wrong(Mistake::LanesExited, Some(gone_first), warp.exits[gone_first], gone);
             }
@@ -163,16 +174,27 @@ impl Meetings {
                 wrong(Mistake::Masks, Some(other), there, members);
             }
         }
+        let is_stuck = warp.is_stuck(mask, &purpose);
         // Whoever meets others elsewhere goes on, but what it met for is not what they did.
         let came = |lane: usize| warp.came[lane].map(|came| (came.pc, (number, lane)));
-        let alone = lanes(mask).filter_map(came).find(|(pc, _)| purpose(*pc) != Purpose::Meeting);
+        let stays = |pc: u32| matches!(purpose(pc), Purpose::Lanes | Purpose::Block);
+        let alone = lanes(mask).filter_map(came).find(|(pc, _)| stays(*pc));
         if let Some((pc, thread)) = alone
             && let Some(other) = lanes(mask).filter_map(came).find(|(other, _)| *other != pc)
         {
             let about = u64::from(mask);
             tell(Wrong { mistake: Mistake::NeverMet, pc, thread, other: Some(other), about });
         }
+        if is_stuck && let Some((pc, thread)) = lanes(mask).find_map(came) {
+            let other = lanes(mask).filter_map(came).find(|(other, _)| *other != pc);
+            tell(Wrong { mistake: Mistake::NeverMet, pc, thread, other, about: mask.into() });
+        }
         lanes(mask).for_each(|lane| warp.came[lane] = None);
+    }
+
+    /// Whether all lanes of a warp wait for others that never come.
+    pub(super) fn is_stuck(&self, number: usize) -> bool {
+        self.warps.get(number).is_some_and(|warp| warp.stuck)
     }
 
     /// Lanes have come to a wait, each for those that it names; the guard ends those that do not find them here. Of others it
@@ -207,6 +229,24 @@ impl Meetings {
             };
             tell(Wrong { mistake, pc, thread: (number, lane), other, about: about.into() });
         }
+    }
+}
+
+impl Warp {
+    /// Lanes have met, of which some may be of groups. Where all came for those to the same places twice, each waits for one
+    /// that never comes. Answers whether that is so now.
+    fn is_stuck(&mut self, mask: u32, purpose: impl Fn(u32) -> Purpose) -> bool {
+        let at: [Option<u32>; LANES] =
+            std::array::from_fn(|lane| self.came[lane].filter(|_| mask >> lane & 1 == 1).map(|came| came.pc));
+        let places = || at.iter().flatten().map(|pc| purpose(*pc));
+        if places().any(|purpose| purpose == Purpose::Left) {
+            return false;
+        }
+        let now = places().all(|purpose| purpose == Purpose::Group).then_some(at);
+        let is_stuck = now.is_some() && now == self.groups;
+        self.stuck |= is_stuck;
+        self.groups = now;
+        is_stuck
     }
 }
 

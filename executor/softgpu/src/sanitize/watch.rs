@@ -59,6 +59,7 @@ impl Watched for Launch {
             written: shared.looks_for(Tool::Initialization).then(|| vec![0; bytes.div_ceil(64)]),
             races: shared.looks_for(Tool::Races).then(|| Races::new(*bytes, warps, global.clone())),
             meetings: shared.looks_for(Tool::Synchronization).then(|| Meetings::new(count)),
+            ends: false,
         })
     }
 
@@ -87,6 +88,8 @@ struct Watcher {
     written: Option<Vec<u64>>,
     races: Option<Races>,
     meetings: Option<Meetings>,
+    /// Whether the lanes of this step end, as their group waits for lanes that never come.
+    ends: bool,
 }
 
 impl Drop for Watcher {
@@ -331,6 +334,7 @@ impl Watch for Watcher {
     }
 
     fn step(&mut self, warp: &Warp, pc: u32, _: u32, active: u32) {
+        self.ends = self.meetings.as_ref().is_some_and(|meetings| meetings.is_stuck(warp.number as usize));
         if let Op::Fence = self.program.code[pc as usize].op
             && let Some(races) = &mut self.races
         {
@@ -377,6 +381,10 @@ impl Watch for Watcher {
             }
             Region::Shared | Region::Local | Region::Constant | Region::Parameter => {}
         }
+    }
+
+    fn ends(&mut self) -> bool {
+        self.ends
     }
 
     fn arrive(&mut self, warp: &Warp, pc: u32, active: u32, barrier: usize) {
@@ -460,6 +468,7 @@ fn place_of(group: &Group) -> u32 {
 fn purpose(program: &Program, pc: u32) -> Purpose {
     match program.ask(pc) {
         Some(Ask::Block) => Purpose::Block,
+        Some(Ask::Group) => Purpose::Group,
         Some(Ask::Lanes) => {
             let votes = matches!(program.ask(pc + 1), Some(Ask::Left));
             let behind = program.code.get(pc as usize + 1 + usize::from(votes)..).unwrap_or_default();
@@ -468,7 +477,8 @@ fn purpose(program: &Program, pc: u32) -> Purpose {
             let meets = waits.is_some_and(|inst| matches!(inst.op, Op::WarpBarrier { .. }));
             if meets { Purpose::Meeting } else { Purpose::Lanes }
         }
-        Some(Ask::Left | Ask::Mask(_)) | None => Purpose::Meeting,
+        Some(Ask::Left) => Purpose::Left,
+        Some(Ask::Mask(_)) | None => Purpose::Meeting,
     }
 }
 

@@ -145,6 +145,11 @@ impl Machine {
         self.gpu.synchronize(stream).unwrap();
     }
 
+    /// Lets guarded entries run on, as at first.
+    pub(crate) fn go(&self) {
+        self.flag(self.stream, GO);
+    }
+
     /// With one engine, told apart by the number of threads.
     pub(crate) fn of(engine: Engine) -> Self {
         let threads = if engine == Engine::Compiled { 2 } else { 1 };

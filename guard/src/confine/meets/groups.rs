@@ -1,0 +1,162 @@
+//! Lanes of a mask that is not all come together before they wait for each other.
+//!
+//! A device may run lanes of a group apart, as behind a loop that they leave one after another. So before such a wait stands
+//! a loop, which polls as any other does: all lanes that are left of the warp meet, wherever they are, and it turns until
+//! none of the group is elsewhere. A wait for all lanes has the loop, too, as has a barrier of the block: whoever comes there
+//! first meets lanes of a group elsewhere, and would go on without them. See decision 0082.
+
+use crate::ast::{Instruction, Operand, Predicate, Span, Statement};
+use crate::confine::poll::is_lead;
+use crate::confine::prologue::{instruction, plain, register};
+use crate::confine::turns;
+use crate::maps::HashMap;
+use crate::names::Class;
+use crate::table::{self, Row, Treatment};
+
+use super::{known, masks, waiting};
+
+/// The register in which the loops have who is left of the warp; none in a body without such loops.
+pub(in crate::confine) type Left = Option<String>;
+
+/// Puts the loops into a confined body that does not look at the flag yet. Registers of each class are numbered from what
+/// `registers` says on.
+pub(in crate::confine) fn gather(
+    statements: &mut Vec<Statement>,
+    registers: &mut HashMap<Class, u32>,
+) -> Left {
+    masks::write_all_lanes(statements);
+    let first = statements.iter().position(|statement| waiting(statement).is_some_and(is_of_group))?;
+    let from = reached(statements, first);
+    let mut fresh = |class: Class| {
+        let number = registers.entry(class).or_default();
+        *number += 1;
+        format!("{}{}", class.prefix(), *number - 1)
+    };
+    let (left, missing) = (fresh(Class::Word), fresh(Class::Word));
+    let mut pass = Pass {
+        out: Vec::with_capacity(statements.len() + 64),
+        labels: statements.iter().filter_map(turns::number).max().map_or(0, |most| most + 1),
+        left,
+        missing,
+        is_any: fresh(Class::Predicate),
+        gathered: None,
+    };
+    for (index, statement) in statements.drain(..).enumerate() {
+        pass.statement(statement, index >= from);
+    }
+    *statements = pass.out;
+    Some(pass.left)
+}
+
+/// Whether an instruction waits for the lanes of a mask that is not all.
+fn is_of_group((row, found): (&Row, &Instruction)) -> bool {
+    table::waits_for_lanes(row, found)
+        && !table::is_for_all_left(found)
+        && found.operands.last().is_some_and(|mask| !table::names_all_lanes(mask))
+}
+
+/// The first statement to which anything goes back from a place or from behind it, or that place.
+fn reached(statements: &[Statement], place: usize) -> usize {
+    let mut labels: HashMap<&str, usize> = HashMap::default();
+    for (index, statement) in statements.iter().enumerate() {
+        if let Statement::Label(name, _) = statement {
+            labels.insert(name, index);
+        }
+    }
+    let mut from = place;
+    for (index, statement) in statements.iter().enumerate().rev() {
+        // What stands before goes on only to what has been looked at or stands before, too.
+        if index < from {
+            break;
+        }
+        let target = known(statement).and_then(|(row, found)| table::target(row, found));
+        if let Some(label) = target.and_then(|target| labels.get(target)) {
+            from = from.min(*label);
+        }
+    }
+    from
+}
+
+struct Pass {
+    out: Vec<Statement>,
+    /// The number of the next label.
+    labels: u64,
+    left: String,
+    missing: String,
+    is_any: String,
+    /// The mask whose lanes are together on this straight way.
+    gathered: Option<Operand>,
+}
+
+impl Pass {
+    /// A statement, before which lanes may have to come together.
+    fn statement(&mut self, statement: Statement, may_be_behind: bool) {
+        if matches!(statement, Statement::Label(..)) {
+            self.gathered = None;
+        }
+        if may_be_behind && let Some(mask) = wanted(&statement) {
+            self.together(mask);
+        }
+        if let Some((row, found)) = known(&statement) {
+            if matches!(row.treatment, Treatment::Branch | Treatment::Gate) {
+                self.gathered = None;
+            }
+            if let Some(Operand::Register(mask)) = &self.gathered {
+                let mut changes = false;
+                table::written(row, found, &mut |name| changes |= name == mask);
+                if changes {
+                    self.gathered = None;
+                }
+            }
+        }
+        self.out.push(statement);
+    }
+
+    /// All lanes of a mask that are left come here.
+    fn together(&mut self, mask: Operand) {
+        let is_there = |there: &Operand| *there == mask || table::names_all_lanes(there);
+        if self.gathered.as_ref().is_some_and(is_there) {
+            return;
+        }
+        let leads = |before: &&Statement| {
+            let waits = || waiting(before).is_some_and(|(row, found)| table::waits_for_lanes(row, found));
+            matches!(before, Statement::Instruction(found) if is_lead(found)) && !waits()
+        };
+        let at = self.out.len() - self.out.iter().rev().take_while(leads).count();
+        let lead = self.out.split_off(at);
+        let again = format!("$L{}", self.labels);
+        self.labels += 1;
+        let (left, missing) = (|| register(&self.left), || register(&self.missing));
+        let (all, span) = (|| Operand::Integer(-1), Span::default());
+        let mut lines = vec![Statement::Label(again.clone(), span)];
+        let mut put = |opcode: &str, modifiers: &[&str], operands| {
+            lines.push(instruction(opcode, modifiers, operands, span));
+        };
+        put("vote", &["sync", "ballot", "b32"], vec![left(), Operand::Integer(1), all()]);
+        put("match", &["any", "sync", "b32"], vec![missing(), Operand::Integer(0), all()]);
+        // Who is left and of the mask and not here.
+        put("lop3", &["b32"], vec![missing(), left(), mask.clone(), missing(), Operand::Integer(0x40)]);
+        put("setp", &["ne", "s32"], vec![register(&self.is_any), missing(), Operand::Integer(0)]);
+        let mut branch = plain("bra", &[], vec![Operand::Symbol(again)], span);
+        branch.predicate = Some(Predicate { register: self.is_any.clone(), negated: false });
+        lines.push(Statement::Instruction(branch));
+        self.out.extend(lines);
+        self.out.extend(lead);
+        self.gathered = Some(mask);
+    }
+}
+
+/// Whose lanes have to come together before a statement, as a mask.
+fn wanted(statement: &Statement) -> Option<Operand> {
+    let (row, found) = waiting(statement)?;
+    let all = || Some(Operand::Integer(-1));
+    if table::is_for_warps(row) || table::waits_for_block(row, found) || table::is_for_all_left(found) {
+        return all();
+    }
+    let mask = table::waits_for_lanes(row, found).then(|| found.operands.last())??;
+    match mask {
+        mask if table::names_all_lanes(mask) => all(),
+        Operand::Integer(value) => Some(Operand::Integer(super::low(*value).into())),
+        mask => Some(mask.clone()),
+    }
+}
