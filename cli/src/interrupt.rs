@@ -134,6 +134,6 @@ fn come(came: Signal) {
     for directory in &held.directories {
         drop(fs::remove_dir_all(directory));
     }
-    crate::log::end();
+    bulkhead_kernel::log::end();
     std::process::exit(128 + came.as_raw());
 }

@@ -17,7 +17,6 @@ mod failure;
 mod guard;
 mod interrupt;
 mod lint;
-mod log;
 mod module;
 mod output;
 mod place;
@@ -35,6 +34,7 @@ mod status;
 
 use std::process::ExitCode;
 
+use bulkhead_kernel::log;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 pub(crate) use failure::Failure;
@@ -127,15 +127,13 @@ fn main() -> ExitCode {
         }
         _ => None,
     };
-    // Whoever serves says who came and went.
-    let serves = matches!(arguments.command, Command::Serve(_));
     // The kernel tells an isolated executor's log from what NVIDIA's driver writes for its program.
     const LOG_MARK: &str = match std::str::from_utf8(&[bulkhead_schema::limits::LOG_MARK]) {
         Ok(mark) => mark,
         Err(_) => "",
     };
     let mark = if walls.is_some() { LOG_MARK } else { "" };
-    log::begin(if serves { "warn,bulkhead::audit::session=info" } else { "warn" }, mark);
+    log::begin("warn", mark);
     let done = match arguments.command {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Run(arguments) => run::run(&arguments),

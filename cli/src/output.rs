@@ -2,6 +2,9 @@
 
 use std::io::{self, Write as _};
 
+use bulkhead_kernel::plain::is_active;
+pub(crate) use bulkhead_kernel::plain::plain;
+
 use crate::Failure;
 
 /// Prints text. Where whoever reads has seen enough, the program ends there.
@@ -24,23 +27,7 @@ macro_rules! tell {
 }
 pub(crate) use tell;
 
-/// Whether a terminal does something else with a character than show it: control characters, and those that turn the
-/// direction of text.
-fn is_active(character: char) -> bool {
-    character.is_control()
-        || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
-}
-
-/// Text of a client's, to be shown: what a terminal would act on is escaped.
-pub(crate) fn plain(text: &str) -> String {
-    let escaped = |character: char| match is_active(character) {
-        true => character.escape_unicode().to_string(),
-        false => character.to_string(),
-    };
-    text.chars().map(escaped).collect()
-}
-
-/// The same for JSON, which has escapes of its own.
+/// Text of a client's for JSON, which has escapes of its own: what a terminal would act on is escaped.
 pub(crate) fn plain_json(text: &str) -> String {
     let escaped = |character: char| match character {
         '\n' => "\n".to_owned(),

@@ -13,6 +13,18 @@ pub(crate) fn binary() -> Result<PathBuf, Failure> {
     env::current_exe().map_err(Failure::doing("finding this program's own path"))
 }
 
+/// The kernel's, which lies beside this one.
+pub(crate) fn kernel_binary() -> Result<PathBuf, Failure> {
+    let kernel = binary()?.with_file_name("bulkhead-kernel");
+    if kernel.is_file() {
+        return Ok(kernel);
+    }
+    Err(Failure::new(format!(
+        "the kernel's program is missing: {} (`cargo build --release` makes it beside this one; install both)",
+        kernel.display()
+    )))
+}
+
 /// The directory of the kernel's sockets unless told otherwise.
 pub(crate) fn runtime_directory() -> PathBuf {
     let socket = bulkhead_client::default_socket();

@@ -5,7 +5,7 @@ use std::{ffi::OsString, os::unix::process::CommandExt as _, process::ExitCode, 
 use bulkhead_executor::Patience;
 use clap::Args;
 use rustix::{
-    process::{DumpableBehavior, Resource, Rlimit},
+    process::{Resource, Rlimit},
     thread::UnshareFlags,
 };
 
@@ -68,12 +68,9 @@ pub(crate) struct ExecutorArguments {
     link_fd: u32,
 }
 
-/// Nobody else of this user reads or writes this process's memory from here on, and what it starts gets no more power
-/// than it has.
+/// As the kernel does.
 pub(crate) fn keep_out() -> Result<(), Failure> {
-    let kept = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
-    kept.map_err(Failure::doing("PR_SET_DUMPABLE"))?;
-    rustix::thread::set_no_new_privs(true).map_err(Failure::doing("PR_SET_NO_NEW_PRIVS"))
+    bulkhead_kernel::keep_out().map_err(Failure::doing("what keeps others out"))
 }
 
 /// Lowers a limit of this process, for good.

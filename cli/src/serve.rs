@@ -1,15 +1,22 @@
 //! `bulkhead serve`: the kernel.
 
-use std::{ffi::OsString, ops::RangeInclusive, os::unix::fs::MetadataExt, path::PathBuf, process::ExitCode};
+use std::{
+    ffi::OsString,
+    ops::RangeInclusive,
+    os::unix::{fs::MetadataExt, process::CommandExt as _},
+    path::PathBuf,
+    process::ExitCode,
+};
 
 use bulkhead_kernel::{
-    Cells, Config, Counted, ExecutorSource, Limits, ProtectedModule, Quota, Relay, Tenant, Whose,
+    Cells, Config, Counted, ExecutorSource, Limits, ProtectedModule, Quota, Relay, Tenant,
+    arguments::{self, counted, limit, size, tenant, uids},
 };
 use bulkhead_mm::{Amounts, ProtectedWindow, Resource};
 use bulkhead_schema::limits::{HOST_BYTES_MAX, MODULE_NAME_BYTES_MAX, is_module_name};
 use clap::{Args, ValueEnum};
 
-use crate::{Failure, log, place, sanitize, software::Software};
+use crate::{Failure, place, sanitize, software::Software};
 
 /// Of a module's name.
 const NAME_BYTES_MAX: usize = MODULE_NAME_BYTES_MAX;
@@ -299,7 +306,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         environment.push(("BULKHEAD_PTXAS".into(), ptxas.into()));
     }
     let directory = arguments.runtime_directory.clone().unwrap_or_else(place::runtime_directory);
-    let (told, guard) = (directory.clone(), arguments.guard);
     let config = Config {
         runtime_directory: directory,
         executor: ExecutorSource::Command(std::iter::once(binary.clone()).chain(executor).collect()),
@@ -310,14 +316,29 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         tenants: arguments.tenant.clone(),
         limits: limits(arguments),
         cells: cells(arguments)?,
-        ready: Some(Box::new(move || {
-            let strict = if guard == Guard::Strict { ", guard strict" } else { "" };
-            let (backend, told) = (backend.name(), told.display());
-            log::say(&format!("bulkhead: serving the {backend} backend in {told}{strict}"));
-        })),
+        ready: None,
     };
-    bulkhead_kernel::run(config, interrupted()).map_err(Failure::doing("serve"))?;
-    Ok(ExitCode::SUCCESS)
+    let strict = if arguments.guard == Guard::Strict { ", guard strict" } else { "" };
+    let (backend, directory) = (backend.name(), config.runtime_directory.display());
+    let told = format!("bulkhead: serving the {backend} backend in {directory}{strict}");
+    Err(become_kernel(&config, &told))
+}
+
+/// This process becomes the kernel's program, which has nothing of this one's: neither the driver, nor a compiler.
+fn become_kernel(config: &Config, told: &str) -> Failure {
+    let kernel = match place::kernel_binary() {
+        Ok(kernel) => kernel,
+        Err(failure) => return failure,
+    };
+    match arguments::write(config, told) {
+        // The texts of gates stay open for it.
+        Ok((arguments, _texts)) => {
+            bulkhead_kernel::log::end();
+            let error = std::process::Command::new(&kernel).args(arguments).exec();
+            Failure::doing(kernel.display())(error)
+        }
+        Err(error) => Failure::doing("serve")(error),
+    }
 }
 
 /// What executors are told of the cache. The software GPU compiles nothing.
@@ -441,18 +462,6 @@ fn somebody_of(uids: &RangeInclusive<u32>) -> Option<String> {
     named.or_else(runs)
 }
 
-/// Users, as FIRST-LAST.
-fn uids(text: &str) -> Result<RangeInclusive<u32>, String> {
-    let parsed =
-        text.split_once('-').and_then(|(first, last)| Some((first.parse().ok()?, last.parse().ok()?)));
-    match parsed {
-        Some((first, last)) if 0 < first && first <= last && last < u32::MAX => Ok(first..=last),
-        _ => {
-            Err(format!("{text:?} are no users: FIRST-LAST belongs here, such as 70000-70015, and 0 is root"))
-        }
-    }
-}
-
 fn amounts(limits: &[(Resource, u64)]) -> Amounts {
     limits.iter().fold(Amounts::UNLIMITED, |amounts, (resource, most)| amounts.with(*resource, *most))
 }
@@ -461,94 +470,10 @@ fn quota(quota: Quota, limits: &[(Counted, u64)]) -> Quota {
     limits.iter().fold(quota, |quota, (counted, most)| quota.with(*counted, *most))
 }
 
-/// A limit of what is counted for principals.
-fn counted(text: &str) -> Result<(Counted, u64), String> {
-    let (name, amount) = text.split_once('=').ok_or("a limit is a name, =, and an amount")?;
-    let counted = Counted::of_key(name).ok_or_else(|| {
-        let names: Vec<_> = Counted::ALL.into_iter().map(Counted::key).collect();
-        format!("{name:?} is not counted: {} are", names.join(", "))
-    })?;
-    let amount = match counted {
-        Counted::MessageBytes => size(amount)?,
-        Counted::Connections
-        | Counted::DescriptorConnections
-        | Counted::Sessions
-        | Counted::Waits
-        | Counted::Compiles
-        | Counted::GoneSessions
-        | Counted::GivenUp
-        | Counted::OfOthers => amount.parse().map_err(|_| "an amount is a number")?,
-    };
-    Ok((counted, amount))
-}
-
-/// A principal that the operator names.
-fn tenant(text: &str) -> Result<Tenant, String> {
-    let parts = text.split_once('=').and_then(|(name, whose)| Some((name, whose.split_once(':')?)));
-    let (name, whose) = parts.ok_or("NAME=uid:UID or NAME=cgroup:PATH belongs here")?;
-    let whose = match whose {
-        ("uid", uid) => Whose::Uid(uid.parse().map_err(|_| format!("{uid:?} is no uid"))?),
-        ("cgroup", path) if path.starts_with('/') => Whose::Cgroup(path.to_owned()),
-        ("cgroup", path) => {
-            return Err(format!("{path:?} is no path of a cgroup, as /proc/PID/cgroup tells it"));
-        }
-        (other, _) => return Err(format!("{other:?} names nobody: uid and cgroup do")),
-    };
-    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(format!("{name:?} is no name: printable ASCII is, at most {NAME_BYTES_MAX}"));
-    }
-    Ok(Tenant { name: name.to_owned(), whose })
-}
-
-/// A limit of a column.
-fn limit(text: &str) -> Result<(Resource, u64), String> {
-    let (name, amount) = text.split_once('=').ok_or("a limit is a column, =, and an amount")?;
-    let resource = Resource::of_key(name).ok_or_else(|| {
-        let names: Vec<_> = Resource::ALL.into_iter().map(Resource::key).collect();
-        format!("{name:?} is no column: they are {}", names.join(", "))
-    })?;
-    let amount = if resource.is_bytes() {
-        size(amount)?
-    } else {
-        amount.parse().map_err(|_| "an amount is a number")?
-    };
-    Ok((resource, amount))
-}
-
 /// A number of bytes, as people write it.
 fn some(text: &str) -> Result<u64, String> {
     size(text)
         .and_then(|bytes| if bytes == 0 { Err("no session could do anything".to_owned()) } else { Ok(bytes) })
-}
-
-fn size(text: &str) -> Result<u64, String> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    let shift = match unit {
-        "" | "B" => 0,
-        "KiB" => 10,
-        "MiB" => 20,
-        "GiB" => 30,
-        "TiB" => 40,
-        _ => return Err(format!("{unit:?} is no unit: B, KiB, MiB, GiB and TiB are, right after a number")),
-    };
-    let number: u64 =
-        number.parse().map_err(|_| "a size is a number and a unit, such as 768MiB".to_owned())?;
-    number.checked_mul(1 << shift).ok_or_else(|| "more bytes than can be counted".to_owned())
-}
-
-/// Resolves when somebody asks the process to end.
-async fn interrupted() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut terminate), Ok(mut interrupt)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
 }
 
 /// Asks a process of its own whether there is a GPU.
@@ -559,44 +484,5 @@ fn resolve_apart(binary: &OsString) -> Result<Backend, Failure> {
         "cuda" => Ok(Backend::Cuda),
         "software" => Ok(Backend::Software),
         other => Err(Failure::new(format!("`bulkhead doctor --backend` answered {other:?}"))),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn limits_name_a_column_and_an_amount() {
-        assert_eq!(limit("streams=8"), Ok((Resource::Streams, 8)));
-        assert_eq!(limit("host_bytes=1GiB"), Ok((Resource::HostBytes, 1 << 30)));
-        for wrong in ["streams", "streams=", "streams=1KiB", "strems=8", "host_bytes=x", "=1"] {
-            assert!(limit(wrong).is_err(), "{wrong:?}");
-        }
-    }
-
-    #[test]
-    fn principals_have_limits_and_names() {
-        assert_eq!(counted("sessions=8"), Ok((Counted::Sessions, 8)));
-        assert_eq!(counted("message_bytes=1MiB"), Ok((Counted::MessageBytes, 1 << 20)));
-        for wrong in ["sessions", "sessions=", "sessions=1MiB", "streams=8"] {
-            assert!(counted(wrong).is_err(), "{wrong:?}");
-        }
-        assert_eq!(tenant("blue=uid:7"), Ok(Tenant { name: "blue".into(), whose: Whose::Uid(7) }));
-        assert!(tenant("pods=cgroup:/pods").is_ok());
-        for wrong in ["blue", "=uid:7", "blue=uid:x", "blue=cgroup:pods", "blue=gid:7", "b\x1b=uid:7"] {
-            assert!(tenant(wrong).is_err(), "{wrong:?}");
-        }
-    }
-
-    #[test]
-    fn sizes_are_read_as_people_write_them() {
-        assert_eq!(size("0"), Ok(0));
-        assert_eq!(size("4096"), Ok(4096));
-        assert_eq!(size("768MiB"), Ok(768 << 20));
-        assert_eq!(size("2GiB"), Ok(2 << 30));
-        for wrong in ["", "MiB", "12MB", "-1", "1.5GiB", "1 GiB", "99999999999999999999", "16777216TiB"] {
-            assert!(size(wrong).is_err(), "{wrong:?}");
-        }
     }
 }

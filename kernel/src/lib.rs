@@ -17,6 +17,7 @@
 //! | `executor_proxy` | executors as the kernel knows them: started, asked, watched, replaced |
 //! | `compile` | compile processes, and the texts that are kept |
 //! | `transport` | sockets, packets, descriptors |
+//! | `main.rs`, [`arguments`] | the program: `bulkhead serve` becomes it, and says all that it is told |
 //!
 //! # Threads and locks
 //! One thread: everything runs on one `LocalSet`, so state is in cells and no borrow of one lives across an
@@ -44,12 +45,15 @@
 //! The executor's word is taken for what its device did, not for its messages' form. Compile processes and clients
 //! are not trusted at all.
 
+pub mod arguments;
 mod compile;
 mod config;
 mod error;
 mod executor_proxy;
 mod kernel;
+pub mod log;
 mod modules;
+pub mod plain;
 mod principals;
 mod registry;
 mod rpc;
@@ -66,4 +70,4 @@ pub use modules::ProtectedModule;
 pub use principals::{Counted, Quota, Tenant, Whose};
 pub use server::{DESCRIPTOR_SOCKET, KERNEL_SOCKET, OPERATOR_SOCKET, run, serve};
 pub use transport::door::{SocketOptions, socket_options};
-pub use transport::sys::close_inherited;
+pub use transport::sys::{close_inherited, keep_out};

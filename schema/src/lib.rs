@@ -36,6 +36,15 @@ mod stray;
 mod terms;
 mod told;
 
+/// What tells programs that were built from these contracts and limits from others.
+#[must_use]
+pub fn contracts() -> String {
+    let mut hasher = Hasher::default();
+    hasher.add(include_bytes!("../schema.cgr"));
+    hasher.add(include_bytes!("limits.rs"));
+    hasher.end().0.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 pub use data::{DataVariable, ModuleData, RefusedEntry, Relocation};
 pub use digest::{Digest, Hasher};
 pub use error::{Error, ErrorCode};

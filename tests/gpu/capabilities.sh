@@ -16,7 +16,7 @@ if [ "${1:-}" = --carry ]; then
     target=${CARGO_TARGET_DIR:-target}
     cargo build --release -p bulkhead-cli -p bulkhead-libos-cuda -p bulkhead-libos-nvml || exit 1
     mkdir -p "$folder/deps" "$folder/examples"
-    cp "$target"/release/{bulkhead,libcuda.so,libnvidia_ml.so} "$folder/" && strip "$folder"/{bulkhead,libcuda.so,libnvidia_ml.so}
+    cp "$target"/release/{bulkhead,bulkhead-kernel,libcuda.so,libnvidia_ml.so} "$folder/" && strip "$folder"/{bulkhead,bulkhead-kernel,libcuda.so,libnvidia_ml.so}
     case " $tests " in *" examples "*)
         cargo build --release -p bulkhead-client --examples || exit 1
         # Cargo keeps each by two names, one of which ends with a hash.

@@ -17,7 +17,7 @@ if [ "${1:-}" = --carry ]; then
     target=${CARGO_TARGET_DIR:-target}
     cargo build --release -p bulkhead-cli -p bulkhead-libos-cuda -p bulkhead-libos-nvml || exit 1
     mkdir -p "$folder"
-    cp "$target"/release/{bulkhead,libcuda.so,libnvidia_ml.so} "$folder/" && strip "$folder"/{bulkhead,libcuda.so,libnvidia_ml.so}
+    cp "$target"/release/{bulkhead,bulkhead-kernel,libcuda.so,libnvidia_ml.so} "$folder/" && strip "$folder"/{bulkhead,bulkhead-kernel,libcuda.so,libnvidia_ml.so}
     # shellcheck disable=SC2086 # a list
     tests/programs.sh --carry "$folder/programs" $suites || exit 1
     du -sh "$folder"

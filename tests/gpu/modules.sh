@@ -15,8 +15,8 @@ if [ "${1:-}" = --carry ]; then
     cargo build --release -p bulkhead-cli -p bulkhead-libos-cuda -p bulkhead-libos-nvml -p bulkhead-counter -p bulkhead-storage -p bulkhead-nic || exit 1
     cargo build --release -p bulkhead-client --example echo -p bulkhead-nvme --example rate -p bulkhead-storage --example storage_client \
         -p bulkhead-nic --example nic-rate || exit 1
-    cp "$target"/release/{bulkhead,libcuda.so,libnvidia_ml.so,counter,storage,nic} "$target"/release/examples/{echo,rate,storage_client,nic-rate} "$folder/" || exit 1
-    strip "$folder"/{bulkhead,libcuda.so,libnvidia_ml.so,counter,storage,nic,echo,rate,storage_client,nic-rate}
+    cp "$target"/release/{bulkhead,bulkhead-kernel,libcuda.so,libnvidia_ml.so,counter,storage,nic} "$target"/release/examples/{echo,rate,storage_client,nic-rate} "$folder/" || exit 1
+    strip "$folder"/{bulkhead,bulkhead-kernel,libcuda.so,libnvidia_ml.so,counter,storage,nic,echo,rate,storage_client,nic-rate}
     cp modules/examples/counter/gates.ptx "$folder/counter.ptx" && cp modules/storage/gates.ptx "$folder/storage.ptx" || exit 1
     cp modules/nic/gates.ptx "$folder/nic.ptx" || exit 1
     NVCC=$nvcc "$target/release/bulkhead" module build modules/storage/gates.cu -o "$folder/unchecked.ptx" -- -DSTORAGE_UNCHECKED || exit 1

@@ -15,8 +15,8 @@ if [ "${1:-}" = --carry ]; then
     target=${CARGO_TARGET_DIR:-target}
     cargo build --release -p bulkhead-cli -p bulkhead-libos-cuda -p bulkhead-libos-nvml
     mkdir -p "$folder"
-    cp "$target"/release/{bulkhead,libcuda.so,libnvidia_ml.so} "$folder/"
-    strip "$folder"/{bulkhead,libcuda.so,libnvidia_ml.so}
+    cp "$target"/release/{bulkhead,bulkhead-kernel,libcuda.so,libnvidia_ml.so} "$folder/"
+    strip "$folder"/{bulkhead,bulkhead-kernel,libcuda.so,libnvidia_ml.so}
     python3 tests/outside/run.py --checkouts "$checkouts" --pack "$folder/outside.tar.xz" "$@"
     exit
 fi

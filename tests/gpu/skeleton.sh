@@ -4,7 +4,7 @@
 #
 #   tests/gpu/skeleton.sh FOLDER [OUT]
 #
-# FOLDER holds the release binaries `bulkhead`, `libcuda.so` and `libnvidia_ml.so` and the folder `programs` of tests/programs.sh --carry.
+# FOLDER holds the release binaries `bulkhead`, `bulkhead-kernel`, `libcuda.so` and `libnvidia_ml.so` and the folder `programs` of tests/programs.sh --carry.
 # OUT gets the benchmark's JSON. Ends with 0 where everything passes, 1 otherwise.
 set -u
 folder=$(cd "${1:?the folder of the release binaries}" && pwd)

@@ -11,7 +11,7 @@ if [ "${1:-}" = --carry ]; then
     mkdir -p "${2:?the folder to carry}" && folder=$(cd "$2" && pwd) && cd "$here" || exit 1
     target=${CARGO_TARGET_DIR:-target}
     cargo build --release -p bulkhead-cli -p bulkhead-libos-cuda -p bulkhead-libos-nvml || exit 1
-    cp "$target"/release/{bulkhead,libcuda.so,libnvidia_ml.so} "$folder/" && strip "$folder"/{bulkhead,libcuda.so,libnvidia_ml.so}
+    cp "$target"/release/{bulkhead,bulkhead-kernel,libcuda.so,libnvidia_ml.so} "$folder/" && strip "$folder"/{bulkhead,bulkhead-kernel,libcuda.so,libnvidia_ml.so}
     exit 0
 fi
 folder=$(cd "${1:?the folder that was carried}" && pwd)

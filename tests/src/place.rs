@@ -35,7 +35,7 @@ pub fn bulkhead() -> &'static Path {
         if env::var_os(BUILT).is_none() {
             build(&profile);
         }
-        for name in ["bulkhead", "libcuda.so", "libnvidia_ml.so"] {
+        for name in ["bulkhead", "bulkhead-kernel", "libcuda.so", "libnvidia_ml.so"] {
             assert!(
                 profile.join(name).is_file(),
                 "{name} is not in {}: run `cargo build --workspace`, or tests/test.sh",
@@ -93,6 +93,8 @@ fn build(profile: &Path) {
         .args([
             "-p",
             "bulkhead-cli",
+            "-p",
+            "bulkhead-kernel",
             "-p",
             "bulkhead-libos-cuda",
             "-p",

@@ -145,7 +145,9 @@ fn notes(folder: &Path) -> BTreeMap<String, u64> {
 fn with_liars(place: &Scratch, script: &Script<'_>) -> Kernel {
     let bulkhead = place.path().join("bulkhead");
     // Under a name of its own, so that what it starts is not what it is any more.
-    let become_it = format!("cp \"$1\" {0}; shift; exec {0} \"$@\"", bulkhead.display());
+    // The kernel's program lies beside it.
+    let become_it =
+        format!("cp \"$1\" {0}; cp \"$1-kernel\" {0}-kernel; shift; exec {0} \"$@\"", bulkhead.display());
     let kernel = Kernel::wrapped(&["sh", "-c", &become_it, "sh"], &["--swap-memory", "1GiB"]);
     script.take_the_place_of(&bulkhead, place::bulkhead());
     kernel

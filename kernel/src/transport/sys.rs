@@ -65,6 +65,17 @@ pub(crate) fn peer_process(socket: impl AsFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(found) })
 }
 
+/// Nobody else of this user reads or writes this process's memory from here on, and what it starts gets no more power
+/// than it has. A program that it becomes says so again.
+///
+/// # Errors
+/// Where the system does not know how.
+pub fn keep_out() -> io::Result<()> {
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
+    rustix::thread::set_no_new_privs(true)?;
+    Ok(())
+}
+
 /// Closes all descriptors of this process but the first three: what whoever started it left open is nobody's here. Only as
 /// the first thing that a process does.
 pub fn close_inherited() -> io::Result<()> {

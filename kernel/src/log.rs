@@ -17,7 +17,7 @@ use std::{
 
 use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 
-use crate::output::plain;
+use crate::plain::plain;
 
 /// Lines that wait to be written.
 const LINES_MAX: usize = 1024;
@@ -107,7 +107,7 @@ impl<'a> MakeWriter<'a> for Writer {
 }
 
 /// Begins to write what `BULKHEAD_LOG` asks for, or else `unless_told`; and what panics say. Each line begins with `mark`.
-pub(crate) fn begin(unless_told: &str, mark: &'static str) {
+pub fn begin(unless_told: &str, mark: &'static str) {
     let (log, queue) = Log::new(mark);
     let log = LOG.get_or_init(|| log);
     let (runs, running) = sync_channel(1);
@@ -131,14 +131,14 @@ pub(crate) fn begin(unless_told: &str, mark: &'static str) {
 }
 
 /// Says something that is no event.
-pub(crate) fn say(text: &str) {
+pub fn say(text: &str) {
     if let Some(log) = LOG.get() {
         log.say(text);
     }
 }
 
 /// Waits a moment for what was said last to be written.
-pub(crate) fn end() {
+pub fn end() {
     let Some(log) = LOG.get() else { return };
     let (said, until) = (log.queued.load(Ordering::Relaxed), Instant::now() + FAREWELL);
     while log.written.load(Ordering::Relaxed) < said && Instant::now() < until {
