@@ -187,7 +187,7 @@ fn lanes_of_a_mask_find_each_other() {
     holds(
         &text,
         &[
-            "match.any.sync.b32 %bh_m, 2, -1",
+            "match.any.sync.b32 %bh_m, 3, -1",
             "vote.sync.ballot.b32 %bh_lo, 1, -1",
             "match.any.sync.b32 %bh_m, %r0, %bh_m",
             "shfl.sync.bfly.b32 %r2, %r1, 1, 31, %bh_m",
@@ -201,10 +201,53 @@ fn lanes_of_a_mask_find_each_other() {
     holds(&number, &["match.any.sync.b32 %bh_m, -65536, %bh_m", "bar.warp.sync %bh_m"]);
 }
 
+/// What stands in front of a group, and lanes may go around, waits for all as well: those that went on wait for each other.
+#[test]
+fn what_lanes_may_jump_over_waits_for_lanes_of_a_group_that_stands_further_on() {
+    let group = "    shfl.sync.bfly.b32 %r3, %r2, 1, 31, 0xff80;";
+    for wait in ["    bar.sync 0;", "    bar.warp.sync -1;", "    shfl.sync.bfly.b32 %r3, %r2, 1, 31, -1;"] {
+        let text = of(&whole(&format!("    @%q1 bra G;\n{wait}\n    bra E;\nG:\n{group}\nE:")));
+        assert_eq!(loops(&text), 2, "{text}");
+    }
+}
+
+#[test]
+fn lanes_meet_where_a_loop_polls_beside_groups() {
+    let spin = "A:\n    ld.global.u32 %r4, [%d1];\n    setp.eq.u32 %q2, %r4, 0;\n    @%q2 bra A;\n";
+    assert_eq!(count(&confined(spin), POLL), 0);
+    let text = confined(&format!("{spin}    shfl.sync.bfly.b32 %r3, %r2, 1, 31, %r1;"));
+    assert_eq!(count(&text, POLL), 2, "{text}");
+    // Lanes do not stay together around a loop in which they may meet others.
+    let lanes = "    setp.eq.u32 %q2, %r2, %r1;\nA:\n    @%q2 bra B;\n    add.u32 %r2, %r2, 1;\n    setp.eq.u32 %q2, %r2, %r1;\n    bra A;\nB:\n";
+    let text = of(&whole(&format!(
+        "{lanes}    vote.sync.ballot.b32 %r3, %q1, -1;\n    shfl.sync.bfly.b32 %r3, %r2, 1, 31, %r1;"
+    )));
+    assert_eq!((loops(&text), count(&text, POLL)), (1, 2), "{text}");
+}
+
+#[test]
+fn an_instruction_for_whole_warps_behind_lanes_that_have_found_each_other_is_refused() {
+    let body = "    movmatrix.sync.aligned.m8n8.trans.b16 %r3, %r2;";
+    let alike = "    match.any.sync.b32 %bh_m, %r1, %bh_m;\n";
+    let meets = "    match.any.sync.b32 %bh_m, 40, -1;\n    match.any.sync.b32 %bh_lo, 1, -1;\n";
+    let asks = "    match.any.sync.b32 %bh_lo, 1, -1;\n";
+    let text = confined(body);
+    let before = text.replacen(asks, meets, 1);
+    assert_eq!(findings(&before), "");
+    let behind = before.replacen("    movmatrix", &format!("{alike}    movmatrix"), 1);
+    assert_ne!(behind, before);
+    assert!(findings(&behind).contains("whole"), "{}\n{behind}", findings(&behind));
+}
+
 /// How often lanes go around until all that they wait for have come, in the version for all launches.
 fn loops(text: &str) -> usize {
-    count(text, ", 0, %bh_m;")
+    let before = text.split("__bh_fast_k").next().unwrap();
+    let is_vote = |line: &&str| line.starts_with("    vote.sync.ballot.b32 %r") && line.ends_with(", 1, -1;");
+    before.lines().filter(is_vote).count() - before.matches(POLL).count()
 }
+
+/// The vote of lanes that meet where a loop polls, and how that begins.
+const POLL: &str = ", 1, -1;\n    or.b32 %bh_hi, %bh_base, %bh_loadmask;";
 
 #[test]
 fn whoever_comes_where_lanes_of_a_group_may_be_on_their_way_waits_for_all() {
@@ -246,7 +289,7 @@ fn a_barrier_of_the_block_under_a_predicate_is_branched_around_beside_instructio
 fn whole_warps_are_asked_for_behind_a_wait_that_stands_directly_before() {
     let text = confined("    bar.warp.sync 0xffff;\n    movmatrix.sync.aligned.m8n8.trans.b16 %r3, %r2;");
     holds(&text, &["match.any.sync.b32 %bh_m, 65535, %bh_m", "bar.warp.sync %bh_m"]);
-    holds(&text, &["match.any.sync.b32 %bh_lo, 4, -1", "vote.sync.ballot.b32 %bh_hi, 1, -1"]);
+    holds(&text, &["match.any.sync.b32 %bh_lo, 6, -1", "vote.sync.ballot.b32 %bh_hi, 1, -1"]);
 }
 
 #[test]
@@ -297,7 +340,7 @@ fn a_wait_for_lanes_without_its_sequence_is_refused() {
 #[test]
 fn lanes_of_a_mask_that_do_not_find_each_other_are_refused() {
     let found = "    match.any.sync.b32 %bh_m, %r0, %bh_m;\n";
-    let meets = "    match.any.sync.b32 %bh_m, 2, -1;\n    vote.sync.ballot.b32 %bh_lo, 1, -1;\n";
+    let meets = "    match.any.sync.b32 %bh_m, 3, -1;\n    vote.sync.ballot.b32 %bh_lo, 1, -1;\n";
     broken(MASKED, found, "    match.any.sync.b32 %bh_m, %r0, -1;\n", "not verified");
     broken(MASKED, found, "    match.all.sync.b32 %bh_m, %r0, %bh_m;\n", "not verified");
     broken(MASKED, found, "    @%p0 match.any.sync.b32 %bh_m, %r0, %bh_m;\n", "not verified");

@@ -22,7 +22,7 @@ __host__ __device__ static unsigned steps(unsigned n) {
 }
 
 struct Results {
-    unsigned sum, count, labels, tiles, scanned, together, mixed;
+    unsigned sum, count, labels, tiles, scanned, together, mixed, apart, spun;
 };
 
 __global__ void binary(unsigned n, unsigned *list, Results *results) {
@@ -89,6 +89,37 @@ __global__ void mixed(unsigned n, Results *results) {
     }
 }
 
+/// Half of each warp waits for itself, and then all of it and the block.
+__global__ void apart(unsigned n, Results *results) {
+    const unsigned i = blockIdx.x * blockDim.x + threadIdx.x, lane = threadIdx.x % 32;
+    const unsigned own = i < n ? steps(i) : 0;
+    __shared__ unsigned left[256];
+    if (lane < 16) {
+        unsigned sum = own;
+        for (unsigned distance = 8; distance; distance /= 2) sum += __shfl_xor_sync(0xffff, sum, distance);
+        left[threadIdx.x] = sum;
+    }
+    __syncwarp();
+    if (lane == 16) atomicAdd(&results->apart, left[threadIdx.x - 16]);
+    __syncthreads();
+    if (lane == 31) atomicAdd(&results->apart, own);
+}
+
+/// Tiles take turns by a word that their warp's lanes spin on.
+__global__ void spins(Results *results) {
+    __shared__ unsigned turn[8];
+    const auto tile = cg::tiled_partition<8>(cg::this_thread_block());
+    const unsigned warp = threadIdx.x / 32, number = threadIdx.x % 32 / 8;
+    if (threadIdx.x % 32 == 0) turn[warp] = 0;
+    __syncthreads();
+    while (atomicAdd(&turn[warp], 0) != number) {}
+    const unsigned sum = cg::reduce(tile, threadIdx.x, cg::plus<unsigned>());
+    if (tile.thread_rank() == 0) {
+        atomicAdd(&results->spun, sum);
+        atomicExch(&turn[warp], number + 1);
+    }
+}
+
 __global__ void together(unsigned n, Results *results) {
     const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
     const unsigned own = steps(i);
@@ -111,6 +142,7 @@ int main(int argc, char **argv) {
         }
         if (steps(i) % 2) expected.together += steps(i);
         expected.mixed += steps(i);
+        if (i % 32 < 16 || i % 32 == 31) expected.apart += steps(i);
         for (unsigned size : {4u, 8u, 16u}) {
             if (i % threads / size % 2 == 0) expected.tiles += steps(i);
         }
@@ -138,6 +170,8 @@ int main(int argc, char **argv) {
     tiles<<<blocks, threads>>>(n, results);
     together<<<blocks, threads>>>(n, results);
     mixed<<<blocks, threads>>>(n, results);
+    apart<<<blocks, threads>>>(n, results);
+    spins<<<4, threads>>>(results);
     CHECK_KERNEL();
     CHECK(cudaMemcpy(&found, results, sizeof found, cudaMemcpyDeviceToHost));
     const auto same = [](const char *what, unsigned one, unsigned other) {
@@ -150,6 +184,8 @@ int main(int argc, char **argv) {
     same("scanned", found.scanned, expected.scanned);
     same("together", found.together, expected.together);
     same("mixed", found.mixed, expected.mixed);
+    same("apart", found.apart, expected.apart);
+    same("spun", found.spun, 4 * (threads * (threads - 1) / 2));
     std::vector<unsigned> listed(wanted.size());
     CHECK(cudaMemcpy(listed.data(), list, listed.size() * sizeof(unsigned), cudaMemcpyDeviceToHost));
     std::sort(listed.begin(), listed.end());

@@ -511,6 +511,8 @@ pub(crate) enum Ask {
     Block,
     /// The same, for lanes of a group, which come again until all of it are here.
     Group,
+    /// Nothing: lanes meet so that others go on.
+    Poll,
     /// Whether the lanes that are here are those that a mask names.
     Mask(Src),
 }

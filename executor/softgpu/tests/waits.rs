@@ -187,7 +187,7 @@ fn whatever_waits_ends() {
     }
     together -= asked;
     assert!(
-        asked as u64 > programs / 2 && together as u64 > programs / 2 && of_rows > programs / 150,
+        asked as u64 > programs / 2 && together as u64 > programs / 4 && of_rows > programs / 150,
         "{asked} {together} {of_rows}"
     );
 }

@@ -165,6 +165,10 @@ pub(super) fn gather(
     if !any(table::waits_for_lanes) && !any(table::waits_for_block) {
         return (statements, Meetings { kind: Kind::Match, places: 0 });
     }
+    let statements = match &left {
+        Some(left) => groups::meet_at_polls(statements, left),
+        None => statements,
+    };
     let out = Vec::with_capacity(statements.len() + 32);
     let lanes = statements.iter().any(together::waits_for_lanes);
     let together = if lanes {

@@ -553,6 +553,12 @@ pub(super) fn is_lead(instruction: &Instruction) -> bool {
     }
 }
 
+/// Whether a poll begins with an instruction.
+pub(super) fn begins(instruction: &Instruction) -> bool {
+    let is = |index: usize, name: &str| matches!(instruction.operands.get(index), Some(Operand::Register(found)) if found == name);
+    instruction.opcode == "or" && is(0, "%bh_hi") && is(1, "%bh_base")
+}
+
 /// Loads the word of the multiprocessor that the block runs on. Where it lies is found anew for each poll, so that no
 /// register keeps it meanwhile.
 pub(super) fn start() -> Vec<Statement> {

@@ -44,7 +44,7 @@ pub(crate) enum Met {
     Whole,
     /// Whoever goes on knows who is here, or has met.
     Others,
-    /// The same, and threads may have ended.
+    /// The same, and threads may have ended, or lanes gone on in parts.
     Fewer,
 }
 
@@ -152,8 +152,8 @@ impl Lanes {
             let asked = fuel::strip(voted, &[ARE_LEFT]).filter(|_| voted.len() < rest.len());
             asked.and_then(ended).map_or((Met::Others, voted), |rest| (Met::Fewer, rest))
         } else {
-            // Of the lanes that are here, those with the same word come here, too.
-            (Met::Others, alike(statements).filter(|_| self.here)?)
+            // Of the lanes that are here, those with the same word come here, too. A device may run them apart from the others.
+            (Met::Fewer, alike(statements).filter(|_| self.here)?)
         };
         self.waits = true;
         Some(found)
@@ -241,7 +241,8 @@ fn alike(statements: &[Statement]) -> Option<&[Statement]> {
     }
 }
 
-/// Whether a vote of all lanes begins here that goes to a register of the tenant's.
+/// Whether a vote begins here for which all lanes vote, those that are left of the warp, and that goes to a register of the
+/// tenant's. Where some voted against, others would take them for gone.
 fn is_vote_of_all(statements: &[Statement]) -> bool {
     let [Statement::Instruction(first), ..] = statements else { return false };
     let votes =

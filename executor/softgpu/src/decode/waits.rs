@@ -49,6 +49,13 @@ impl Builder<'_> {
                 }
             }
             // The match and the vote before were for a barrier of the block.
+            // Nobody is waited for where a loop polls.
+            "or" if is(0, LEFT_OF_WHOLE) => {
+                let pc = self.here().saturating_sub(2);
+                if let Some((_, ask @ Ask::Group)) = self.asked.iter_mut().rev().find(|(at, _)| *at == pc) {
+                    *ask = Ask::Poll;
+                }
+            }
             "setp" if ne() && is(2, bulkhead_verifier::LANES) => {
                 self.asks_anew(self.here().saturating_sub(2), Ask::Block);
             }

@@ -30,7 +30,7 @@ pub(super) enum Purpose {
     Block,
     /// The same, for a group, whose lanes come again until all of it are there.
     Group,
-    /// Behind such a meeting, to find out who is there.
+    /// Behind such a meeting, to find out who is there; or so that others go on.
     Left,
 }
 
@@ -162,7 +162,7 @@ impl Meetings {
                 wrong(Mistake::OwnLane, None, 0, members);
             }
             let gone = members & lived & !live;
-            if gone != 0 && !matches!(purpose(pc), Purpose::Block | Purpose::Group) {
+            if gone != 0 && matches!(purpose(pc), Purpose::Meeting | Purpose::Lanes) {
                 let gone_first = first(gone);
                 wrong(Mistake::LanesExited, Some(gone_first), warp.exits[gone_first], gone);
             }

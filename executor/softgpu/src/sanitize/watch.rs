@@ -477,7 +477,7 @@ fn purpose(program: &Program, pc: u32) -> Purpose {
             let meets = waits.is_some_and(|inst| matches!(inst.op, Op::WarpBarrier { .. }));
             if meets { Purpose::Meeting } else { Purpose::Lanes }
         }
-        Some(Ask::Left) => Purpose::Left,
+        Some(Ask::Left | Ask::Poll) => Purpose::Left,
         Some(Ask::Mask(_)) | None => Purpose::Meeting,
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! A device may run lanes of a group apart, as behind a loop that they leave one after another. So before such a wait stands
 //! a loop, which polls as any other does: all lanes that are left of the warp meet, wherever they are, and it turns until
-//! none of the group is elsewhere. A wait for all lanes has the loop, too, as has a barrier of the block: whoever comes there
-//! first meets lanes of a group elsewhere, and would go on without them. See decision 0082.
+//! none of the group is elsewhere. A wait for all lanes has a loop, too, as has a barrier of the block: whoever comes there
+//! first meets lanes of a group elsewhere, and would go on without them. And where a loop polls, lanes meet: they may spin
+//! until lanes of a group have gone on. See decision 0082.
 
 use crate::ast::{Instruction, Operand, Predicate, Span, Statement};
-use crate::confine::poll::is_lead;
+use crate::confine::poll::{self, is_lead};
 use crate::confine::prologue::{instruction, plain, register};
 use crate::confine::turns;
 use crate::maps::HashMap;
@@ -25,8 +26,9 @@ pub(in crate::confine) fn gather(
     registers: &mut HashMap<Class, u32>,
 ) -> Left {
     masks::write_all_lanes(statements);
-    let first = statements.iter().position(|statement| waiting(statement).is_some_and(is_of_group))?;
-    let from = reached(statements, first);
+    if !statements.iter().filter_map(waiting).any(is_of_group) {
+        return None;
+    }
     let mut fresh = |class: Class| {
         let number = registers.entry(class).or_default();
         *number += 1;
@@ -41,9 +43,7 @@ pub(in crate::confine) fn gather(
         is_any: fresh(Class::Predicate),
         gathered: None,
     };
-    for (index, statement) in statements.drain(..).enumerate() {
-        pass.statement(statement, index >= from);
-    }
+    statements.drain(..).for_each(|statement| pass.statement(statement));
     *statements = pass.out;
     Some(pass.left)
 }
@@ -55,26 +55,17 @@ fn is_of_group((row, found): (&Row, &Instruction)) -> bool {
         && found.operands.last().is_some_and(|mask| !table::names_all_lanes(mask))
 }
 
-/// The first statement to which anything goes back from a place or from behind it, or that place.
-fn reached(statements: &[Statement], place: usize) -> usize {
-    let mut labels: HashMap<&str, usize> = HashMap::default();
-    for (index, statement) in statements.iter().enumerate() {
-        if let Statement::Label(name, _) = statement {
-            labels.insert(name, index);
+/// Has lanes meet wherever a body with such loops polls: whoever spins until lanes of a group have gone on lets them.
+pub(super) fn meet_at_polls(statements: Vec<Statement>, left: &str) -> Vec<Statement> {
+    let mut out = Vec::with_capacity(statements.len() + 16);
+    for statement in statements {
+        if matches!(&statement, Statement::Instruction(found) if poll::begins(found)) {
+            let operands = vec![register(left), Operand::Integer(1), Operand::Integer(-1)];
+            out.push(instruction("vote", &["sync", "ballot", "b32"], operands, Span::default()));
         }
+        out.push(statement);
     }
-    let mut from = place;
-    for (index, statement) in statements.iter().enumerate().rev() {
-        // What stands before goes on only to what has been looked at or stands before, too.
-        if index < from {
-            break;
-        }
-        let target = known(statement).and_then(|(row, found)| table::target(row, found));
-        if let Some(label) = target.and_then(|target| labels.get(target)) {
-            from = from.min(*label);
-        }
-    }
-    from
+    out
 }
 
 struct Pass {
@@ -90,11 +81,11 @@ struct Pass {
 
 impl Pass {
     /// A statement, before which lanes may have to come together.
-    fn statement(&mut self, statement: Statement, may_be_behind: bool) {
+    fn statement(&mut self, statement: Statement) {
         if matches!(statement, Statement::Label(..)) {
             self.gathered = None;
         }
-        if may_be_behind && let Some(mask) = wanted(&statement) {
+        if let Some(mask) = wanted(&statement) {
             self.together(mask);
         }
         if let Some((row, found)) = known(&statement) {
@@ -135,7 +126,8 @@ impl Pass {
         put("vote", &["sync", "ballot", "b32"], vec![left(), Operand::Integer(1), all()]);
         put("match", &["any", "sync", "b32"], vec![missing(), Operand::Integer(0), all()]);
         // Who is left and of the mask and not here.
-        put("lop3", &["b32"], vec![missing(), left(), mask.clone(), missing(), Operand::Integer(0x40)]);
+        let operands = vec![missing(), left(), mask.clone(), missing(), Operand::Integer(0x40)];
+        put("lop3", &["b32"], operands);
         put("setp", &["ne", "s32"], vec![register(&self.is_any), missing(), Operand::Integer(0)]);
         let mut branch = plain("bra", &[], vec![Operand::Symbol(again)], span);
         branch.predicate = Some(Predicate { register: self.is_any.clone(), negated: false });
