@@ -5,9 +5,10 @@
 //! Where somebody's work runs on, everybody goes on for a second, or for ten times as long. Who has waited so in vain for as long as [`Patience::loading`] says is *overdue*: then the
 //! gate is *shut*, and stays so until the moment has come.
 //!
-//! What runs while the gate is shut began before. Short kernels pass, and so do the slices of a grid. What has run for
-//! `Patience::loading` by then is ended, and what does so later too: nobody who comes back can make the wait any longer. The gate
-//! is shut for a fifth of the time at most, whoever waits.
+//! What runs while the gate is shut began before. Short kernels pass, and so do the slices of a grid. Where nobody's work has
+//! passed for `Patience::loading`, or the gate has been shut for that long, those that are left are ended: one by one, whoever
+//! has most of the device first. The others have a moment each time, as it may be that they only waited for it.
+//! Nobody who comes back can make the wait any longer. The gate is shut for a fifth of the time at most, whoever waits.
 //!
 //! [`Patience::loading`]: crate::watch::warden::Patience
 
@@ -26,7 +27,7 @@ use parking_lot::Mutex;
 use crate::{
     executor::Executor,
     session::Session,
-    watch::warden::{Age, runs_for_long},
+    watch::warden::{Runs, runs},
 };
 
 /// How long work is held back to find a moment when no kernel runs: at first, and at most.
@@ -43,6 +44,8 @@ const LOOK: Duration = Duration::from_micros(50);
 const LOOK_LATE: Duration = Duration::from_millis(5);
 /// When the gate is shut, what takes no longer passes before anybody is ended.
 const SHORT: Duration = Duration::from_secs(1);
+/// When the work of somebody who was ended is gone, so long nobody is.
+const TURN: Duration = Duration::from_secs(2);
 /// How long the gate stays shut at most once no kernel runs, until all who are overdue have had their turn: each needs some milliseconds,
 /// and large code a second.
 const MOMENT: Duration = Duration::from_secs(3);
@@ -268,18 +271,20 @@ pub(crate) struct Keeper {
     shut: Option<Shut>,
     /// When it may be shut again.
     next: Instant,
+    /// Whose work was ended last; and since when none of it is left.
+    ended: Option<(Arc<Session>, Option<Instant>)>,
 }
 
 impl Keeper {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { shut: None, next: now }
+        Self { shut: None, next: now, ended: None }
     }
 
     /// Shuts the gate, or opens it. Whose work is to be ended.
-    pub(crate) fn look(&mut self, executor: &Executor, now: Instant) -> Vec<Keeps> {
+    pub(crate) fn look(&mut self, executor: &Executor, now: Instant) -> Option<Keeps> {
         let overdue = executor.waits.overdue(now, executor.patience.loading);
         if overdue.is_empty() && self.shut.is_none() {
-            return Vec::new();
+            return None;
         }
         if let Some(shut) = &mut self.shut {
             if shut.idle.is_none() && executor.is_idle() {
@@ -288,18 +293,61 @@ impl Keeper {
             let had_it = shut.idle.is_some_and(|idle| now.saturating_duration_since(idle) > MOMENT);
             if overdue.is_empty() || had_it {
                 self.open(executor, &overdue, now);
-                return Vec::new();
+                return None;
             }
         }
         match &self.shut {
-            Some(shut) => keep_waiting(executor, &overdue, now, shut),
+            Some(shut) => {
+                let shut_for = now.saturating_duration_since(shut.since);
+                self.keeps_waiting(executor, &overdue, now, shut_for)
+            }
             None => {
                 if now >= self.next {
                     self.shut(executor, now);
                 }
-                Vec::new()
+                None
             }
         }
+    }
+
+    /// Who is ended next, if anybody is now. Where all who are overdue wait for a session of their own, that is not ended: they give
+    /// up.
+    fn keeps_waiting(
+        &mut self,
+        executor: &Executor,
+        overdue: &[Arc<Wait>],
+        now: Instant,
+        shut_for: Duration,
+    ) -> Option<Keeps> {
+        let patience = executor.patience.loading;
+        if shut_for <= SHORT || !self.had_their_turn(now) {
+            return None;
+        }
+        let busy = executor.sessions().into_iter().filter_map(|session| {
+            let runs = runs(&session)?;
+            Some((session, runs))
+        });
+        let session = next_to_end(busy.collect(), now, patience, shut_for)?;
+        match overdue.iter().find(|wait| wait.session != Some(session.id)) {
+            Some(wait) => {
+                self.ended = Some((Arc::clone(&session), None));
+                Some(Keeps { session, to: wait.to })
+            }
+            None => {
+                overdue.iter().for_each(|wait| wait.in_vain.store(true, Ordering::Release));
+                None
+            }
+        }
+    }
+
+    /// Whether whoever may have waited for the device behind a session that was ended has had it since.
+    fn had_their_turn(&mut self, now: Instant) -> bool {
+        let Some((session, gone)) = &mut self.ended else { return true };
+        if session.state.lock().streams.in_flight() > 0 {
+            return false;
+        }
+        let gone = *gone.get_or_insert(now);
+        now.saturating_duration_since(gone) > TURN
     }
 
     fn shut(&mut self, executor: &Executor, now: Instant) {
@@ -312,6 +360,7 @@ impl Keeper {
     /// Everybody goes on. Whoever still waits has had a moment, and begins to wait anew.
     fn open(&mut self, executor: &Executor, overdue: &[Arc<Wait>], now: Instant) {
         let Some(shut) = self.shut.take() else { return };
+        self.ended = None;
         overdue.iter().for_each(|wait| *wait.since.lock() = now);
         self.next = now + now.saturating_duration_since(shut.since) * REST;
         executor.gate.shut.store(false, Ordering::Release);
@@ -324,27 +373,19 @@ impl Keeper {
     }
 }
 
-/// Those whose work has run for so long that it is not waited for any more. Where all who are overdue wait for a session of their
-/// own, that is not ended: they give up.
-fn keep_waiting(executor: &Executor, overdue: &[Arc<Wait>], now: Instant, shut: &Shut) -> Vec<Keeps> {
-    let patience = executor.patience.loading;
-    let age = match now.saturating_duration_since(shut.since) {
-        so_far if so_far <= SHORT => return Vec::new(),
-        so_far if so_far <= patience => Age::Stuck,
-        // All that runs on began before it was shut.
-        _ => Age::Any,
-    };
-    let mut keeps = Vec::new();
-    for session in executor.sessions() {
-        if !runs_for_long(&session, now, patience, age) {
-            continue;
-        }
-        match overdue.iter().find(|wait| wait.session != Some(session.id)) {
-            Some(wait) => keeps.push(Keeps { session, to: wait.to }),
-            None => overdue.iter().for_each(|wait| wait.in_vain.store(true, Ordering::Release)),
-        }
+/// Of those that have work on the device, whose is not waited for any longer: nobody's, until the gate has been shut for
+/// `patience` or the work of none has passed for so long, since whoever seems to run on may only wait for the device. Then
+/// it is whoever has most of it, or among equals has gone on for longest.
+fn next_to_end<S>(busy: Vec<(S, Runs)>, now: Instant, patience: Duration, shut_for: Duration) -> Option<S> {
+    let ran =
+        |since: Option<Instant>| since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+    let all_run_on = busy.iter().all(|(_, runs)| ran(runs.stuck) > patience);
+    if shut_for <= patience && !all_run_on {
+        return None;
     }
-    keeps
+    let (session, _) =
+        busy.into_iter().max_by_key(|(_, runs)| (runs.streams, runs.blocks, ran(runs.since)))?;
+    Some(session)
 }
 
 #[cfg(test)]
@@ -367,6 +408,29 @@ mod tests {
         assert!(sessions(late).is_empty());
         drop(first);
         assert!(sessions(late + 2 * PATIENCE).is_empty());
+    }
+
+    #[test]
+    fn whoever_has_the_device_is_ended_before_who_may_only_wait_for_it() {
+        const PATIENCE: Duration = Duration::from_secs(10);
+        let now = Instant::now() + 100 * PATIENCE;
+        let ago = |tenths: u32| now.checked_sub(PATIENCE / 10 * tenths);
+        let runs = |name, streams, blocks, since, stuck| {
+            (name, Runs { streams, blocks, since: ago(since), stuck: ago(stuck) })
+        };
+        let next = |busy: &[(&'static str, Runs)], shut_for: u32| {
+            next_to_end(busy.to_vec(), now, PATIENCE, PATIENCE / 10 * shut_for)
+        };
+        let waits = runs("waits", 1, 3, 40, 12);
+        let endless = runs("endless", 1, 9, 30, 30);
+        let young = runs("young", 40, 2, 7, 7);
+        // Whoever runs on may only wait for who does not yet.
+        assert_eq!(next(&[waits, endless, young], 5), None);
+        assert_eq!(next(&[waits, endless, young], 11), Some("young"));
+        assert_eq!(next(&[waits, endless], 5), Some("endless"));
+        assert_eq!(next(&[waits], 5), Some("waits"));
+        assert_eq!(next(&[runs("older", 1, 3, 41, 12), waits], 5), Some("older"));
+        assert_eq!(next(&[], 11), None);
     }
 
     #[test]

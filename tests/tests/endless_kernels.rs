@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bulkhead_client::{Access, Error, ErrorCode, Moment, Parameters, Session, Stream, Uses};
+use bulkhead_client::{Access, Error, ErrorCode, Launch, Moment, Parameters, Session, Stream, Uses};
 use bulkhead_tests::{
     kernel::Kernel,
     neighbour::Neighbour,
@@ -100,6 +100,57 @@ fn whoever_comes_back_with_an_endless_kernel_keeps_nobody_from_loading_code() {
     // Who has short kernels was held up, and no more.
     neighbour.work();
     neighbour.session().status().unwrap();
+}
+
+/// Adds a number up so often.
+const WORKS: &str = ".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry works(.param .u64 to, .param .u32 n)\n{\n
+    .reg .pred %p<2>;\n.reg .b32 %r<4>;\n.reg .b64 %rd<2>;\nld.param.u64 %rd1, [to];\nld.param.u32 %r1, [n];\nmov.u32 %r2, 1;\n
+    AGAIN:\nmad.lo.u32 %r2, %r2, 1664525, %r1;\nadd.s32 %r1, %r1, -1;\nsetp.ne.s32 %p1, %r1, 0;\n@%p1 bra AGAIN;\n
+    st.global.u32 [%rd1], %r2;\nret;\n}\n";
+
+#[test]
+fn who_waits_for_the_device_behind_others_is_not_ended_for_who_loads_code() {
+    const SECONDS: u64 = 5;
+    const STREAMS: usize = 40;
+    let kernel = Kernel::with(&["--loading-seconds", &SECONDS.to_string()]);
+    let innocent = kernel.open("innocent");
+    let image = innocent.load_image(WORKS.as_bytes()).unwrap();
+    let word = innocent.allocate(4).unwrap();
+    // Kernels that are shorter than anybody is ended for, and that leave others little of the device.
+    let long = LASTS.replace("450000000", &(SECONDS * 700_000_000).to_string());
+    let hogs: Vec<_> = (0..2).map(|_| kernel.open("hog")).collect();
+    let images: Vec<_> = hogs.iter().map(|hog| hog.load_image(long.as_bytes()).unwrap()).collect();
+    let goes_on = AtomicBool::new(true);
+    thread::scope(|scope| {
+        for (hog, image) in hogs.iter().zip(&images) {
+            let streams: Vec<_> = (0..STREAMS).map(|_| hog.create_stream(0).unwrap()).collect();
+            let goes_on = &goes_on;
+            scope.spawn(move || {
+                let entry = image.entry("lasts").unwrap();
+                let launch = Launch { grid: [8, 1, 1], ..ONE };
+                let submit =
+                    |stream: &Stream| hog.launch(*stream, &entry, &launch, &Parameters::new()).is_ok();
+                while goes_on.load(Ordering::Relaxed) && streams.iter().all(submit) {
+                    thread::sleep(Duration::from_millis(SECONDS * 700));
+                }
+            });
+        }
+        scope.spawn(|| {
+            while goes_on.load(Ordering::Relaxed) {
+                let entry = image.entry("works").unwrap();
+                for _ in 0..20 {
+                    let parameters = Parameters::new().buffer(&word).u32(3_000_000);
+                    innocent.launch(Stream::DEFAULT, &entry, &ONE, &parameters).unwrap();
+                }
+                innocent.wait(innocent.fence(Stream::DEFAULT)).unwrap();
+            }
+        });
+        thread::sleep(Duration::from_secs(1));
+        let loaded = kernel.open("loader").load_image(NEW);
+        goes_on.store(false, Ordering::Relaxed);
+        loaded.unwrap();
+    });
+    innocent.status().unwrap();
 }
 
 #[test]

@@ -40,6 +40,7 @@ mod matrix;
 mod memory;
 mod pool;
 mod profile;
+mod room;
 mod sanitize;
 mod stream;
 mod wire;

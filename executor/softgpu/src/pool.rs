@@ -18,6 +18,7 @@ use crate::compiled::{self, Engine};
 use crate::exec::{Block, Core, Grid, Progress, Random};
 use crate::health::Health;
 use crate::memory::space::AddressSpace;
+use crate::room::{Room, Taken};
 
 /// Blocks that one thread keeps in work at most.
 const RESIDENT_MAX: usize = 32;
@@ -25,6 +26,8 @@ const RESIDENT_MAX: usize = 32;
 const RESIDENT_BYTES_MAX: u64 = 64 << 20;
 /// How long a thread works on one launch before its entry is worth compiling, however short its blocks are.
 const LONG: Duration = Duration::from_millis(10);
+/// How long a thread waits for room for a block at a time.
+const WAIT: Duration = Duration::from_millis(10);
 /// How long a pool thread stays with one launch.
 const STAY: Duration = Duration::from_millis(5);
 
@@ -32,6 +35,7 @@ const STAY: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 struct Job {
     grid: Arc<Grid>,
+    room: Arc<Room>,
     next: AtomicU64,
     failed: AtomicBool,
     helpers: Mutex<usize>,
@@ -52,10 +56,29 @@ impl Job {
         if self.grid.together {
             return usize::MAX;
         }
-        let warps = u64::from(self.grid.block_threads().div_ceil(32));
-        let block = warps * self.grid.program.warp_bytes() + u64::from(self.grid.shared_bytes());
-        let fits = RESIDENT_BYTES_MAX / block.max(1);
+        let fits = RESIDENT_BYTES_MAX / self.block_bytes().max(1);
         usize::try_from(fits).map_or(RESIDENT_MAX, |fits| fits.clamp(1, RESIDENT_MAX))
+    }
+
+    /// Host memory that a block takes.
+    fn block_bytes(&self) -> u64 {
+        let warps = u64::from(self.grid.block_threads().div_ceil(32));
+        warps * self.grid.program.warp_bytes() + u64::from(self.grid.shared_bytes())
+    }
+
+    /// A block that has not begun, where there is room for it within so long.
+    fn block(&self, patience: Duration) -> Option<Block> {
+        // Those of a grid that is on the device as a whole have theirs already.
+        let bytes = if self.grid.together { 0 } else { self.block_bytes() };
+        Some(Block::new(&self.grid, self.room.take(bytes, patience)?))
+    }
+
+    /// Room for all blocks of a grid, where they wait for each other; none where nobody can run any more.
+    fn room_for_all(&self, health: &Health) -> Option<Taken> {
+        let blocks = if self.grid.together { self.grid.block_count() } else { 0 };
+        let bytes = self.block_bytes().saturating_mul(blocks);
+        let mut waits = std::iter::from_fn(|| (!health.is_lost()).then(|| self.room.take(bytes, WAIT)));
+        waits.find_map(|taken| taken)
     }
 
     /// Runs blocks until there are none, or, between two of them, until it has done so for as long as it may.
@@ -68,10 +91,14 @@ impl Job {
         // In boxes: they go to and fro.
         let mut resident: VecDeque<Box<Block>> = VecDeque::new();
         let mut spare: VecDeque<Box<Block>> = VecDeque::new();
-        let start = |spare: &mut VecDeque<Box<Block>>, number| {
-            let mut block = spare.pop_back().unwrap_or_else(|| Box::new(Block::new(&self.grid)));
+        let start = |spare: &mut VecDeque<Box<Block>>, patience| {
+            if spare.is_empty() {
+                spare.push_back(Box::new(self.block(patience)?));
+            }
+            let number = self.take()?;
+            let mut block = spare.pop_back()?;
             block.restart(number);
-            block
+            Some(block)
         };
         loop {
             if self.failed.load(Ordering::Relaxed) || health.is_lost() {
@@ -81,8 +108,10 @@ impl Job {
                 if stay.is_some_and(|stay| now.duration_since(since) > stay) {
                     return;
                 }
-                match self.take() {
-                    Some(number) => resident.push_back(start(&mut spare, number)),
+                match start(&mut spare, WAIT) {
+                    Some(block) => resident.push_back(block),
+                    // Whose launch it is waits for room.
+                    None if stay.is_none() && self.has_more() => {}
                     None => return,
                 }
                 continue;
@@ -100,9 +129,10 @@ impl Job {
                 Ok(Progress::Going) => {
                     compiled::meanwhile(&self.grid.program, self.grid.engine, self.grid.threads);
                     if resident.len() + 1 < resident_max
-                        && let Some(number) = self.take()
+                        && self.has_more()
+                        && let Some(more) = start(&mut spare, Duration::ZERO)
                     {
-                        resident.push_back(start(&mut spare, number));
+                        resident.push_back(more);
                     }
                     resident.push_back(block);
                 }
@@ -126,14 +156,17 @@ impl Job {
         let mut resident: Vec<Block> = Vec::new();
         let mut spare: Vec<Block> = Vec::new();
         while !health.is_lost() {
-            while resident.len() < resident_max
-                && let Some(number) = self.take()
-            {
-                let mut block = spare.pop().unwrap_or_else(|| Block::new(&self.grid));
+            while resident.len() < resident_max && self.has_more() {
+                let patience = if resident.is_empty() { WAIT } else { Duration::ZERO };
+                let Some(mut block) = spare.pop().or_else(|| self.block(patience)) else { break };
+                let Some(number) = self.take() else { break };
                 block.restart(number);
                 resident.push(block);
             }
             if resident.is_empty() {
+                if self.has_more() {
+                    continue;
+                }
                 return;
             }
             let index = random.index(resident.len());
@@ -160,6 +193,7 @@ struct Shared {
     jobs: Mutex<Jobs>,
     more: Condvar,
     health: Arc<Health>,
+    room: Arc<Room>,
 }
 
 /// The pool.
@@ -176,8 +210,8 @@ impl Pool {
         space: &Arc<AddressSpace>,
         health: &Arc<Health>,
     ) -> std::io::Result<Self> {
-        let shared =
-            Arc::new(Shared { jobs: Mutex::default(), more: Condvar::new(), health: Arc::clone(health) });
+        let (health, room) = (Arc::clone(health), Arc::new(Room::new()));
+        let shared = Arc::new(Shared { jobs: Mutex::default(), more: Condvar::new(), health, room });
         let mut pool = Self { shared, threads: Vec::with_capacity(threads) };
         for number in 0..threads {
             let shared = Arc::clone(&pool.shared);
@@ -200,12 +234,17 @@ impl Pool {
         }
         let job = Arc::new(Job {
             grid,
+            room: Arc::clone(&self.shared.room),
             next: AtomicU64::new(0),
             failed: AtomicBool::new(false),
             helpers: Mutex::new(0),
             alone: Condvar::new(),
         });
         let health = &self.shared.health;
+        let Some(_room) = job.room_for_all(health) else {
+            watched.iter().for_each(|watched| watched.end());
+            return;
+        };
         let threads = job.grid.block_count().saturating_mul(job.grid.block_threads().into());
         let prepare = || compiled::before(&job.grid.program, job.grid.engine, job.grid.threads, threads);
         // Where nothing is to be interpreted, nobody begins before.

@@ -322,6 +322,7 @@ fn wake_waiters(state: &mut State, (tail, taken): (u64, u64), session: &Session)
         submitted
             && match waiter.stream {
                 Some(stream) => state.streams.passed(stream, position),
+                None if held_back && waiter.is_drain() => state.streams.all_begun_passed(position),
                 None => state.streams.all_passed(position),
             }
     };

@@ -582,6 +582,17 @@ impl Streams {
         (0..STREAMS_MAX).all(|index| self.passed(index, position))
     }
 
+    /// The same, but for what is held back whole: it is looked up anew when it is submitted. What is left of a launch is not.
+    pub(crate) fn all_begun_passed(&self, position: u64) -> bool {
+        (0..STREAMS_MAX).all(|index| {
+            let Some(stream) = self.get(index) else { return true };
+            let is_rest = |held: &Held| held.position <= position && held.rest.is_some();
+            let slices = stream.slicing <= position && self.page.slices(index) < stream.slices;
+            let rest = slices || stream.held.iter().any(is_rest);
+            !rest && self.page.mark(index) >= stream.submitted.min(position)
+        })
+    }
+
     /// Holds the stream back, with the wait itself, until `on` has passed `position`. Returns whether it has to.
     pub(crate) fn wait_on(&mut self, index: u32, on: u32, position: u64, wait: Held) -> Result<bool, Error> {
         if self.passed(on, position) {

@@ -38,6 +38,7 @@ use crate::{
     moments::Gate,
     session::bindings::{Bindings, HIDDEN},
     watch::{
+        clock,
         flag::{Flag, Says},
         neighbours::Clocks,
         reaper::Page,
@@ -153,7 +154,10 @@ impl Session {
     pub(crate) fn stop_kernels(&self, state: &mut State) -> Result<(), bulkhead_gpu::Error> {
         if state.stopped.is_none() {
             self.flag.set(Says::Stop)?;
-            state.stopped = Some(Stopped { clocks: Clocks::new(Instant::now()), load: state.streams.load() });
+            state.stopped = Some(Stopped {
+                clocks: Clocks::new(clock::now(state.gpu.info().backend)),
+                load: state.streams.load(),
+            });
         }
         Ok(())
     }

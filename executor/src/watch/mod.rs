@@ -1,5 +1,6 @@
 //! What looks after work that runs: who ends it, who waits for it, and what is told of it.
 
+pub(crate) mod clock;
 pub(crate) mod flag;
 pub(crate) mod neighbours;
 pub(crate) mod profile;

@@ -20,7 +20,7 @@ use crate::{
     launch::streams::{Load, bytes_per_second, unlooked_per_second},
     moments::{Keeper, Keeps},
     session::{Session, State, Stopped},
-    watch::neighbours::Seen,
+    watch::{clock, neighbours::Seen},
 };
 
 /// How often sessions are looked at.
@@ -110,6 +110,7 @@ pub(crate) fn run(executor: &Weak<Executor>, gpu: &dyn Gpu) {
     let mut keeper = Keeper::new(Instant::now());
     while let Some(executor) = executor.upgrade() {
         let now = Instant::now();
+        let device_now = clock::now(gpu.info().backend);
         let mut seen = Seen::default();
         let neighbours = *executor.neighbours.lock();
         for session in executor.sessions() {
@@ -118,7 +119,7 @@ pub(crate) fn run(executor: &Weak<Executor>, gpu: &dyn Gpu) {
             let is_busy = state.busy.since.is_some();
             match &mut state.stopped {
                 Some(stopped) => {
-                    stopped.clocks.look(now, neighbours);
+                    stopped.clocks.look(device_now, neighbours);
                     seen.ending += u32::from(is_busy);
                 }
                 None => {
@@ -139,8 +140,10 @@ pub(crate) fn run(executor: &Weak<Executor>, gpu: &dyn Gpu) {
                 end(&session, why, "run shorter kernels, or serve with a larger --kernel-seconds");
             }
         }
-        executor.neighbours.lock().look(now, seen);
-        keeper.look(&executor, now).iter().for_each(|keeps| end_for(&executor, keeps, now));
+        executor.neighbours.lock().look(device_now, seen);
+        if let Some(keeps) = keeper.look(&executor, now) {
+            end_for(&executor, &keeps, now);
+        }
         drop(executor);
         thread::sleep(LOOK);
     }
@@ -152,25 +155,24 @@ fn end(session: &Session, why: String, remedy: &str) {
     session.end(Error::new(ErrorCode::LaunchTimeout, why).remedy(remedy));
 }
 
-/// Which work is not waited for any longer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Age {
-    /// Where a stream has some, none of which has passed for that long.
-    Stuck,
-    /// All there is.
-    Any,
+/// How much of the device a session has: streams with work, and blocks of those. Since when: without a gap, and without any of it
+/// having passed on a stream that has some.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Runs {
+    pub(crate) streams: usize,
+    pub(crate) blocks: u64,
+    pub(crate) since: Option<Instant>,
+    pub(crate) stuck: Option<Instant>,
 }
 
-/// Whether a session has such work on the device, and was not told to end it.
-pub(crate) fn runs_for_long(session: &Session, now: Instant, patience: Duration, age: Age) -> bool {
+/// The same where it has some, and was not told to end it.
+pub(crate) fn runs(session: &Session) -> Option<Runs> {
     let mut state = session.state.lock();
     if state.stopped.is_some() || state.streams.in_flight() == 0 {
-        return false;
+        return None;
     }
-    match age {
-        Age::Any => true,
-        Age::Stuck => state.busy.stuck.is_some_and(|since| now.saturating_duration_since(since) > patience),
-    }
+    let (streams, blocks) = (state.streams.busy(), state.streams.load().blocks);
+    Some(Runs { streams, blocks, since: state.busy.since, stuck: state.busy.stuck })
 }
 
 /// Ends a session whose work keeps somebody waiting; says for what.
@@ -207,7 +209,7 @@ pub(crate) fn check_stopped(executor: &Executor, session: &Session, state: &mut 
     let backend = state.gpu.info().backend;
     let Some(Stopped { clocks, load }) = &mut state.stopped else { return };
     let grace = grace(backend, *load, state.reaches_host);
-    if !clocks.are_over(Instant::now(), *executor.neighbours.lock(), grace) {
+    if !clocks.are_over(clock::now(backend), *executor.neighbours.lock(), grace) {
         return;
     }
     let name = state.named();

@@ -8,7 +8,7 @@ use std::{
 };
 
 use bulkhead_executor::{Patience, compiler::compile};
-use bulkhead_ring::memory;
+use bulkhead_ring::{Record, memory};
 use bulkhead_schema::{Error, ErrorCode, Handle, limits};
 
 use crate::{
@@ -115,6 +115,10 @@ fn no_new_work_is_taken_until_who_is_overdue_has_had_a_moment() {
     let mut kernel = Kernel::start_with(patience, [0, 1]);
     let (mut old, mut young) = (Client::open(&mut kernel, 0), Client::open(&mut kernel, 1));
     let (mut other, loader) = (Client::open(&mut kernel, 2), Client::bare(&mut kernel, 3));
+    // What it has behind a barrier of its host's is taken from its ring, and held back.
+    let mut waits = Client::open(&mut kernel, 4);
+    waits.producer.push(&Record::HostBarrier { stream: 0, number: 1 }).unwrap();
+    let held = waits.launch(0, POKE, [waits.address(0), 7]);
     old.launch(0, SPIN, [old.address(128), old.address(256)]);
     kernel.wait_until_busy(0);
     let begun = Instant::now();
@@ -134,10 +138,11 @@ fn no_new_work_is_taken_until_who_is_overdue_has_had_a_moment() {
         }
     };
     assert!(!kernel.has_answer(loading));
-    // What is held back reaches nothing that was taken back, so nobody waits for it who takes something back.
-    let drain = kernel.drain(other.session);
-    kernel.answer(drain).done();
-    assert!(other.page.mark(0) < held_back, "new work is taken");
+    // What is held back reaches nothing that was taken back, so nobody waits for it who takes something back; nor for what waits
+    // for another stream.
+    let drains = [kernel.drain(other.session), kernel.drain(waits.session)];
+    drains.into_iter().for_each(|drain| kernel.answer(drain).done());
+    assert!(other.page.mark(0) < held_back && waits.page.mark(0) < held, "new work is taken");
     assert!(matches!(kernel.answer(loading), Answer::Loaded(4)));
     assert!(begun.elapsed() < PATIENCE * 2 + Duration::from_secs(10), "{:?}", begun.elapsed());
     assert!(old.page.ended().is_some() && young.page.ended().is_some());

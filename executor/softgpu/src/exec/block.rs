@@ -14,6 +14,7 @@ use super::warp::Frame;
 use super::warp::Warp;
 use super::{Core, Grid};
 use crate::fault::Fault;
+use crate::room::Taken;
 
 /// Barriers of a block.
 pub(crate) const BARRIERS: usize = 16;
@@ -54,6 +55,7 @@ pub(crate) struct Block {
     memory: Vec<u8>,
     barriers: [Barrier; BARRIERS],
     watch: Option<Box<dyn Watch>>,
+    _room: Taken,
 }
 
 /// Shared memory of blocks that are gone, with what they left in it: as on hardware, blocks that come get it as it is.
@@ -73,7 +75,7 @@ impl Drop for Block {
 
 impl Block {
     /// A block of a grid that runs nothing yet.
-    pub(crate) fn new(grid: &Arc<Grid>) -> Self {
+    pub(crate) fn new(grid: &Arc<Grid>, room: Taken) -> Self {
         let warps = grid.block_threads().div_ceil(32);
         let mut memory = LEFT.lock().pop().unwrap_or_default();
         let bytes = grid.shared_bytes() as usize;
@@ -87,6 +89,7 @@ impl Block {
             barriers: [Barrier::default(); BARRIERS],
             watch: grid.watched.as_ref().map(|watched| watched.watch()),
             grid: Arc::clone(grid),
+            _room: room,
         }
     }
 
