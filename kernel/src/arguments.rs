@@ -103,7 +103,7 @@ impl List {
     }
 }
 
-/// What [`write`] has written.
+/// What [`write()`] has written.
 ///
 /// # Errors
 /// The argument that is no such, and why.
@@ -117,6 +117,8 @@ pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Config, Str
     }
     reader.end()
 }
+
+const OTHER_BUILD: &str = "`bulkhead` and `bulkhead-kernel` are of different builds: build both";
 
 struct Reader {
     config: Config,
@@ -161,7 +163,8 @@ impl Reader {
     fn text(&mut self, name: &str, value: &str) -> Result<(), String> {
         let Config { limits, cells, .. } = &mut self.config;
         match name {
-            "contracts" => self.agrees = value == contracts(),
+            "contracts" if value == contracts() => self.agrees = true,
+            "contracts" => return Err(OTHER_BUILD.to_owned()),
             "module" => self.config.modules.push(protected(value)?),
             "relay" => self.config.relay = Relay::Always,
             "tenant" => self.config.tenants.push(tenant(value)?),
@@ -189,7 +192,7 @@ impl Reader {
     fn end(self) -> Result<Config, String> {
         let Self { mut config, executor, agrees } = self;
         if !agrees {
-            return Err("`bulkhead` and `bulkhead-kernel` are of different builds: build both".to_owned());
+            return Err(OTHER_BUILD.to_owned());
         }
         if executor.is_empty()
             || config.compiler.is_empty()
@@ -391,7 +394,6 @@ mod tests {
         let config = config();
         let (arguments, texts) = write(&config, "it serves").unwrap();
         let read = read(arguments.clone()).unwrap();
-        drop(texts);
         assert!(read.ready.is_some());
         assert_eq!(format!("{read:?}"), format!("{config:?}"));
         assert_eq!(read.executor_environment, config.executor_environment);
@@ -407,6 +409,8 @@ mod tests {
         other[1] = "0".into();
         assert!(super::read(other).unwrap_err().contains("different builds"));
         assert!(super::read(arguments[..arguments.len() - 1].to_vec()).unwrap_err().contains("has no value"));
+        drop(texts);
+        assert!(super::read(arguments).unwrap_err().contains("its text"));
     }
 
     #[test]

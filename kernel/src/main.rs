@@ -1,6 +1,6 @@
 //! The kernel's program. `bulkhead serve` becomes it; it links neither the driver, nor a compiler, nor the software GPU.
 
-use std::{future::Future, process::ExitCode};
+use std::process::ExitCode;
 
 use bulkhead_kernel::{arguments, close_inherited, keep_out, log, plain::plain};
 
@@ -35,17 +35,15 @@ fn fail(why: &str) -> ExitCode {
 }
 
 /// Resolves when somebody asks the process to end.
-fn interrupted() -> impl Future<Output = ()> {
-    async {
-        use tokio::signal::unix::{SignalKind, signal};
-        let (Ok(mut terminate), Ok(mut interrupt)) =
-            (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-        else {
-            return std::future::pending().await;
-        };
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
+async fn interrupted() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut terminate), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
     }
 }
