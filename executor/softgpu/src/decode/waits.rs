@@ -48,7 +48,6 @@ impl Builder<'_> {
                     self.asked.push((pc, Ask::Left));
                 }
             }
-            // The match and the vote before were for a barrier of the block.
             // Nobody is waited for where a loop polls.
             "or" if is(0, LEFT_OF_WHOLE) => {
                 let pc = self.here().saturating_sub(2);
@@ -56,6 +55,7 @@ impl Builder<'_> {
                     *ask = Ask::Poll;
                 }
             }
+            // The match and the vote before were for a barrier of the block.
             "setp" if ne() && is(2, bulkhead_verifier::LANES) => {
                 self.asks_anew(self.here().saturating_sub(2), Ask::Block);
             }
