@@ -280,6 +280,30 @@ fn run_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_kernels_program_that_is_missing_or_of_another_build_is_told_with_what_to_do() {
+    let scratch = Scratch::new();
+    let alone = scratch.path().join("bulkhead");
+    std::fs::copy(bulkhead_tests::place::bulkhead(), &alone).unwrap();
+    let mut serve = Command::new(&alone);
+    serve.args(["serve", "--backend", "software", "--runtime-directory"]).arg(scratch.path().join("run"));
+    let missing = run(&mut serve, PATIENCE);
+    assert_eq!(missing.code(), Some(1), "{}", missing.told());
+    assert!(
+        missing.stderr.contains("bulkhead-kernel (`cargo build --release` makes it"),
+        "{}",
+        missing.told()
+    );
+    let kernel = bulkhead_tests::place::bulkhead().with_file_name("bulkhead-kernel");
+    for (arguments, why) in
+        [(&["contracts", "0"][..], "of different builds: build both"), (&["--help"], "bulkhead serve --help")]
+    {
+        let refused = run(Command::new(&kernel).args(arguments), PATIENCE);
+        assert_eq!(refused.code(), Some(1), "{}", refused.told());
+        assert!(refused.stderr.contains(why), "{}", refused.told());
+    }
+}
+
+#[test]
 fn serve_says_when_it_serves_and_ends_when_asked() {
     let scratch = Scratch::new();
     let place = scratch.path().join("run");
