@@ -215,6 +215,7 @@ struct LoadImage {
   name @0 :Name;              # Of the image; its entries are bound by `bindings`.
   entries @1 :List(B.Handle); # Handles for the entries, in the order of the source.
   codeBytesMax @2 :UInt64 = 0xffffffffffffffff;   # `outOfMemory` where its code is more.
+  localBytesMax @3 :UInt32 = 0xffffffff;          # The same where a thread of an entry needs more bytes of local memory.
 }
 
 struct AllowDynamicShared {

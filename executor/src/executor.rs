@@ -34,6 +34,7 @@ use crate::{
     watch::{
         flag::Flags,
         neighbours::Neighbours,
+        pulse::Pulse,
         reaper::{Image, Reaper, Remains},
         warden::Patience,
     },
@@ -66,6 +67,8 @@ pub(crate) struct Executor {
     pub(crate) closing: AtomicU32,
     /// What sessions that were not told to end have on the device. No other lock is taken under it.
     pub(crate) neighbours: Mutex<Neighbours>,
+    /// Whether the warden comes around.
+    pub(crate) pulse: Pulse,
     /// Keeps everybody from submitting.
     pub(crate) gate: Arc<Gate>,
     /// Held by whoever closes the gate for a moment; until when nobody who loads does.
@@ -138,6 +141,7 @@ impl Executor {
             cache,
             entries: Mutex::default(),
             closing: AtomicU32::new(0),
+            pulse: Pulse::default(),
             neighbours: Mutex::new(Neighbours::new(Instant::now())),
             gate: Arc::default(),
             draining: Mutex::default(),

@@ -60,6 +60,15 @@ impl Limits {
         self.total_amounts(device).min(Amounts::UNLIMITED.with(Resource::DeviceBytes, left))
     }
 
+    /// How many bytes of local memory the driver may take beside so many that are taken of the device.
+    pub(crate) fn local_bytes_beside(&self, device: &DeviceInfo, taken_bytes: u64) -> u64 {
+        let usual = device.threads().saturating_mul(USUAL_LOCAL_BYTES);
+        match device.backend.as_str() {
+            "software" => u64::MAX,
+            _ => usual.saturating_add(self.usable_bytes(device).saturating_sub(taken_bytes)),
+        }
+    }
+
     /// What all sessions of a device may use together.
     pub(crate) fn total_amounts(&self, device: &DeviceInfo) -> Amounts {
         let fixed = Amounts::UNLIMITED

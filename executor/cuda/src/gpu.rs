@@ -416,6 +416,11 @@ impl Gpu for Cuda {
         self.load_image(compiled)
     }
 
+    fn grow_local(&self, bytes: u32) -> Result<(), Error> {
+        self.alive()?;
+        self.grow_local_to(bytes)
+    }
+
     fn load_native(&self, code: &[u8]) -> Result<LoadedImage, Error> {
         self.alive()?;
         self.load_foreign(code)

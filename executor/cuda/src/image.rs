@@ -26,6 +26,9 @@ pub(crate) struct Image {
 /// CUDA allows at most 32,764 bytes of parameters, so an entry cannot have more of them than this.
 const PARAMETERS_MAX: usize = 32_764;
 
+/// `CU_LIMIT_STACK_SIZE`.
+const STACK_SIZE: u64 = 0;
+
 /// `CUfunction_attribute` numbers.
 mod attribute {
     pub(super) const MAX_THREADS_PER_BLOCK: i32 = 0;
@@ -79,6 +82,17 @@ impl Cuda {
                 Err(error)
             }
         }
+    }
+
+    /// The driver has one pool of local memory for a context. A launch that needs more waits for all kernels, and keeps every
+    /// other call waiting meanwhile; the limit of the stack is the call that grows it without a launch.
+    pub(crate) fn grow_local_to(&self, bytes: u32) -> Result<(), Error> {
+        let mut grown = self.local.lock();
+        if bytes > *grown {
+            self.settle("cuCtxSetLimit", self.driver.limit(&[STACK_SIZE, u64::from(bytes)]))?;
+            *grown = bytes;
+        }
+        Ok(())
     }
 
     /// Loads what a tenant gave. Its entries are asked for by name.

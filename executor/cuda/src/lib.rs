@@ -85,6 +85,8 @@ pub struct Cuda {
     /// What imported memory was imported from: the driver exports only what it created.
     imported: Mutex<HashMap<u64, OwnedFd>>,
     images: Mutex<image::Images>,
+    /// For how many bytes of a thread the driver's pool of local memory was grown.
+    local: Mutex<u32>,
     graphs: Mutex<graphs::Graphs>,
     made: Mutex<made::MadeGraphs>,
     objects: Mutex<arrays::Objects>,
@@ -158,6 +160,7 @@ impl Cuda {
             memories: table::Table::new(MEMORIES_MAX),
             imported: Mutex::default(),
             images: Mutex::new(image::Images { next: 1, loaded: HashMap::new() }),
+            local: Mutex::default(),
             graphs: Mutex::default(),
             made: Mutex::default(),
             objects: Mutex::default(),

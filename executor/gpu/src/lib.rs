@@ -136,6 +136,13 @@ pub trait Gpu: Send + Sync {
     /// Loads what this device compiled. May wait for every running kernel, and keep everybody from launching meanwhile.
     fn install(&self, compiled: &Compiled) -> Result<LoadedImage, Error>;
 
+    /// Makes room for so many bytes of local memory for each thread that the device holds, and keeps it: a launch that needs
+    /// no more waits for nothing. May wait for every running kernel. `OutOfMemory` where there is no such room.
+    fn grow_local(&self, bytes: u32) -> Result<(), Error> {
+        let _ = bytes;
+        Ok(())
+    }
+
     /// Compiles and loads.
     fn load(&self, ptx: &str) -> Result<LoadedImage, Error> {
         self.install(&self.compile(ptx)?)

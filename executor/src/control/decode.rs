@@ -8,7 +8,10 @@ use bulkhead_schema::{
     executor_capnp::{binding, name, range, request, span},
 };
 
-use crate::control::job::{Ask, Change, Old, PATIENCE, Reserved, Span, Then, Whose, Work};
+use crate::{
+    control::job::{Ask, Change, Old, PATIENCE, Reserved, Span, Then, Whose, Work},
+    images::load::Most,
+};
 
 /// What a handle is to mean, as the kernel says it.
 pub(crate) enum Meant {
@@ -205,8 +208,9 @@ pub(crate) fn request(request: request::Reader<'_>, descriptor: Option<OwnedFd>)
             let image = image?;
             let (session, handle) = of_name(image.get_name()?)?;
             let entries = image.get_entries()?.iter().map(Handle::read).collect();
-            let code_bytes_max = image.get_code_bytes_max();
-            of(session, Ask::Load { handle, entries, descriptor: descriptor()?, code_bytes_max })
+            let most =
+                Most { code_bytes: image.get_code_bytes_max(), local_bytes: image.get_local_bytes_max() };
+            of(session, Ask::Load { handle, entries, descriptor: descriptor()?, most })
         }
         request::LoadNative(name) => {
             let (session, handle) = of_name(name?)?;

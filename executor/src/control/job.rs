@@ -5,7 +5,7 @@ use std::{os::fd::OwnedFd, time::Duration};
 use bulkhead_gpu::Question;
 use bulkhead_schema::{Handle, Run, limits};
 
-use crate::{memory::piece::Mapping, session::bindings::Entry};
+use crate::{images::load::Most, memory::piece::Mapping, session::bindings::Entry};
 
 /// How long a change of pages waits for its session's work at most.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(limits::DRAIN_SECONDS);
@@ -104,7 +104,7 @@ pub(crate) enum Ask {
         handle: Handle,
         entries: Vec<Handle>,
         descriptor: OwnedFd,
-        code_bytes_max: u64,
+        most: Most,
     },
     /// An image as the driver takes it.
     LoadNative {

@@ -201,8 +201,8 @@ impl Control {
             Ask::SwapArea { bytes, descriptor } => self.swap_area(bytes, descriptor.as_ref()),
             Ask::Drain => return self.wait(Waiter::reply(id)),
             Ask::Fence { stream, position } => return self.wait(Waiter::fence(id, stream, position)),
-            Ask::Load { handle, entries, descriptor, code_bytes_max } => {
-                match self.load(id, handle, entries, descriptor, code_bytes_max) {
+            Ask::Load { handle, entries, descriptor, most } => {
+                match self.load(id, handle, entries, descriptor, most) {
                     Ok(()) => return,
                     Err(error) => Err(error),
                 }

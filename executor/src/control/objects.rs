@@ -18,7 +18,7 @@ use crate::{
     },
     device,
     executor::Executor,
-    images::load,
+    images::load::{self, Most},
     launch::pump::Waiter,
     session::{
         Session, State, answer,
@@ -167,7 +167,7 @@ impl Control {
         handle: Handle,
         entries: Vec<Handle>,
         descriptor: OwnedFd,
-        code_bytes_max: u64,
+        most: Most,
     ) -> Result<(), Error> {
         let (executor, session) = (Arc::clone(&self.executor), Arc::clone(&self.session));
         if entries.iter().chain([&handle]).any(|handle| !Bindings::has_slot(handle.slot)) {
@@ -181,7 +181,7 @@ impl Control {
                 .and_then(|()| {
                     let callable = session.state.lock().grants.callable()?;
                     let given = (session.hidden(), &callable);
-                    load::load(&executor, &session, descriptor, entries.len(), given, code_bytes_max)
+                    load::load(&executor, &session, descriptor, entries.len(), given, most)
                 })
                 .and_then(|loaded| {
                     link::may_answer(|reply| loaded.write(&entries, reply))?;

@@ -24,7 +24,7 @@ use crate::{
     sandbox,
     session::{self, report},
     watch::{
-        profile,
+        profile, pulse,
         warden::{self, Patience},
     },
 };
@@ -87,6 +87,8 @@ pub fn run(socket: OwnedFd, options: impl Into<Options>, patience: Patience) -> 
         thread::Builder::new().name("free".into()).spawn(move || freeing.run())?;
         let (weak, gpu) = (Arc::downgrade(&executor), Arc::clone(&executor.gpu));
         thread::Builder::new().name("warden".into()).spawn(move || warden::run(&weak, &*gpu))?;
+        let weak = Arc::downgrade(&executor);
+        thread::Builder::new().name("pulse".into()).spawn(move || pulse::run(&weak))?;
         let executor = Arc::clone(&executor);
         thread::Builder::new().name("warm".into()).spawn(move || executor.slots.keep_warm())?;
     }

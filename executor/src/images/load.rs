@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-use bulkhead_gpu::{Compiled, EntryInfo};
+use bulkhead_gpu::{Compiled, EntryInfo, Error as DeviceError, Gpu, LoadedImage};
 use bulkhead_schema::{
     Digest, Error, ErrorCode, Handle,
     bulkhead_capnp::entry,
@@ -42,16 +42,23 @@ pub(crate) struct Loaded {
     origin: Origin,
 }
 
+/// What an image may take at most: bytes of code, and of local memory for each thread.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Most {
+    pub(crate) code_bytes: u64,
+    pub(crate) local_bytes: u32,
+}
+
 /// Reads, verifies and loads the image behind a descriptor for a session; it must have `count` entries.
-/// `hidden` is what the guard's parameters get: base, load mask, store mask; `callable` whose gates it may call. Code that takes more than
-/// `code_bytes_max` is not kept.
+/// `hidden` is what the guard's parameters get: base, load mask, store mask; `callable` whose gates it may call. Code that takes
+/// more than `most` is not kept.
 pub(crate) fn load(
     executor: &Executor,
     session: &Session,
     descriptor: OwnedFd,
     count: usize,
     (hidden, callable): ([u32; HIDDEN], &Callable),
-    code_bytes_max: u64,
+    most: Most,
 ) -> Result<Loaded, Error> {
     let gpu = &*executor.gpu;
     let internal = |what: String| Error::new(ErrorCode::Internal, what);
@@ -73,7 +80,7 @@ pub(crate) fn load(
         installed.and_then(|installed| Some((installed, installed.entries(hidden)?)))
     {
         let (infos, code_bytes) = (installed.infos.clone(), installed.code_bytes);
-        may_be_charged(code_bytes, code_bytes_max)?;
+        may_be_charged(code_bytes, most.code_bytes)?;
         if bound.len() != count {
             return Err(announced(bound.len(), count));
         }
@@ -96,14 +103,14 @@ pub(crate) fn load(
     let digest = Digest::of(&[verified.text().as_bytes()]);
     let (compiled, origin) = compile(executor, &verified, digest).map_err(|error| device::error(&error))?;
     let compile_ms = elapsed_ms(began);
-    may_be_charged(compiled.code.len() as u64, code_bytes_max)?;
+    may_be_charged(compiled.code.len() as u64, most.code_bytes)?;
     drop(preparing);
-    let installed = executor.while_drained(Need::Code(session), || gpu.install(&compiled))?;
-    let image = installed.map_err(|error| device::error(&error))?;
+    let image =
+        executor.while_drained(Need::Code(session), || install(gpu, &compiled, most.local_bytes))??;
     let owned = Arc::new(Image::new(image.id, &executor.reaper));
     // Where there is no machine code, only the device knows what it takes: it is unloaded again.
     let code_bytes = image.code_bytes;
-    may_be_charged(code_bytes, code_bytes_max)?;
+    may_be_charged(code_bytes, most.code_bytes)?;
     let (templates, infos) = describe(&verified, &image.entries, count)?;
     let installed = Installed::new(&owned, templates, infos.clone(), code_bytes);
     let (_, bound) =
@@ -112,6 +119,30 @@ pub(crate) fn load(
         **turn = Some(installed);
     }
     Ok(Loaded { image: owned, bound, infos, code_bytes, compile_ms, origin })
+}
+
+/// Installs what was compiled, and makes room for the local memory of its kernels: a launch would wait for that.
+fn install(gpu: &dyn Gpu, compiled: &Compiled, local_bytes_max: u32) -> Result<LoadedImage, Error> {
+    let image = gpu.install(compiled).map_err(|error| device::error(&error))?;
+    let local_bytes = image.entries.iter().map(|entry| entry.local_bytes).max().unwrap_or(0);
+    let grown = if local_bytes <= local_bytes_max {
+        gpu.grow_local(local_bytes).map_err(|error| match error {
+            DeviceError::OutOfMemory => no_local_memory(local_bytes),
+            other => device::error(&other),
+        })
+    } else {
+        Err(no_local_memory(local_bytes))
+    };
+    grown.map_err(|why| gpu.unload(image.id).map_or_else(|error| device::error(&error), |()| why))?;
+    Ok(image)
+}
+
+fn no_local_memory(bytes: u32) -> Error {
+    let message = format!(
+        "the image needs {bytes} bytes of local memory for each thread, and there is no room for so many"
+    );
+    Error::new(ErrorCode::OutOfMemory, message)
+        .remedy("use smaller arrays in kernels, free memory of the device, or set the limit of local_bytes")
 }
 
 /// Verifies a text with what is claimed of it, which stands behind it.

@@ -4,6 +4,7 @@ pub(crate) mod clock;
 pub(crate) mod flag;
 pub(crate) mod neighbours;
 pub(crate) mod profile;
+pub(crate) mod pulse;
 pub(crate) mod reaper;
 pub(crate) mod sanitize;
 pub(crate) mod warden;

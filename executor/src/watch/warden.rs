@@ -141,6 +141,7 @@ pub(crate) fn run(executor: &Weak<Executor>, gpu: &dyn Gpu) {
             }
         }
         executor.neighbours.lock().look(device_now, seen);
+        executor.pulse.beat();
         if let Some(keeps) = keeper.look(&executor, now) {
             end_for(&executor, &keeps, now);
         }

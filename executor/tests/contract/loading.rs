@@ -171,6 +171,32 @@ fn a_strict_executor_refuses_a_text_with_fast_versions() {
 }
 
 #[test]
+fn an_image_that_needs_more_local_memory_than_there_is_leaves_nothing_behind() {
+    let text = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry keeps(.param .u64 to)\n{\n.local .align 16 .b8 array[4096];\n\
+                .reg .b32 %r<2>;\n.reg .b64 %rd<3>;\nld.param.u64 %rd1, [to];\nld.local.u32 %r1, [array+1024];\n\
+                cvta.to.global.u64 %rd2, %rd1;\nst.global.u32 [%rd2], %r1;\nret;\n}\n";
+    let text = compile(text.as_bytes(), 90).unwrap().sealed();
+    let mut kernel = Kernel::start();
+    let client = Client::bare(&mut kernel, 0);
+    let mut load = |local_bytes_max| {
+        let text = memory::create_sealed_copy("image", &text).unwrap();
+        let id = kernel.ask(Some(text.as_fd()), |request| {
+            let mut load = request.init_load_image();
+            load.set_local_bytes_max(local_bytes_max);
+            Handle { slot: 1000, generation: 1 }.write(load.reborrow().init_entries(1).get(0));
+            let mut name = load.init_name();
+            name.set_session(client.session);
+            IMAGE.write(name.init_handle());
+        });
+        kernel.answer(id)
+    };
+    assert_eq!(load(4095).refused(), ErrorCode::OutOfMemory);
+    // Neither the name nor the image stays.
+    assert_eq!(load(4095).refused(), ErrorCode::OutOfMemory);
+    assert!(matches!(load(16 << 10), Answer::Loaded(1)));
+}
+
+#[test]
 fn an_image_whose_description_is_too_long_leaves_nothing_behind() {
     const ENTRIES: u32 = 40;
     const NAME_BYTES: usize = 4000;

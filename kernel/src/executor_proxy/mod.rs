@@ -256,6 +256,18 @@ impl Device {
         }
     }
 
+    /// How many bytes of local memory there is room for.
+    pub(crate) fn local_bytes_max(&self, info: &DeviceInfo) -> u64 {
+        let others = self.others_bytes(info);
+        let used = self.ledger.borrow().used().get(Resource::DeviceBytes);
+        match self.is_isolated() {
+            true => u64::MAX,
+            false => {
+                self.limits.local_bytes_beside(info, used.saturating_add(others)).max(self.local_bytes.get())
+            }
+        }
+    }
+
     /// Leaves the driver room for so many bytes of local memory, which it keeps as long as its process lives.
     pub(crate) fn leave_local(&self, info: &DeviceInfo, bytes: u64) -> Result<(), Error> {
         // What the process of an isolated session has beside its memory is that session's.

@@ -563,7 +563,12 @@ impl Fake {
                 let mut text = String::new();
                 file.read_to_string(&mut text).unwrap();
                 let entries = load.get_entries().unwrap().len();
+                let local_bytes_max = load.get_local_bytes_max();
                 note(Asked::Load { session, handle, text, entries: entries as usize });
+                if LOCAL_BYTES + manners.more_local_bytes > local_bytes_max {
+                    let error = Error::new(ErrorCode::OutOfMemory, "no room for local memory");
+                    return refuse(error.remedy("set the limit of local_bytes"));
+                }
                 if manners.holds_loads {
                     hold(Reference::Loaded(id, entries))
                 } else {

@@ -230,6 +230,7 @@ impl Session {
             let mut load = request.init_load_image();
             self.write_name(load.reborrow().init_name(), handle);
             load.set_code_bytes_max(code_bytes_max);
+            load.set_local_bytes_max(self.local_bytes_max());
             let mut list = load.init_entries(length(entries.len()));
             for (at, entry) in (0u32..).zip(&entries) {
                 entry.write(list.reborrow().get(at));
@@ -251,7 +252,7 @@ impl Session {
             code_charge.resize(loaded.code_bytes)?;
         }
         let infos = loaded.entries;
-        // The device takes it at the first launch, which nobody can ask for yet.
+        // The device has it already, and `local_bytes_max` said that there was room.
         let thread_bytes = infos.iter().map(|info| u64::from(info.local_bytes)).max().unwrap_or(0);
         let local_bytes = thread_bytes.saturating_mul(self.incarnation().info.threads());
         self.settle_local(local_bytes)?;
@@ -264,6 +265,15 @@ impl Session {
         code.entries.borrow_mut().clone_from(&entries);
         held.look()?;
         Ok((held, entries))
+    }
+
+    /// How many bytes of local memory a thread of an image may need, as far as is left of what the session and the device have.
+    fn local_bytes_max(&self) -> u32 {
+        let info = &self.incarnation().info;
+        let charged = self.local.borrow().as_ref().map_or(0, Charge::amount);
+        let left = self.device.ledger.borrow().left(self.account, Resource::LocalBytes);
+        let bytes = charged.saturating_add(left).min(self.device.local_bytes_max(info));
+        u32::try_from(bytes / info.threads().max(1)).unwrap_or(u32::MAX)
     }
 
     /// Charges the local memory of whichever image needs most, of those that are loaded and one more.
