@@ -9,7 +9,7 @@ mod calls;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -17,6 +17,7 @@ pub(crate) use calls::*;
 
 use crate::graph::{Graph, Work};
 use crate::order::{Order, Target};
+use crate::report;
 use crate::status::{Answer, Status};
 
 /// How much a capture forbids elsewhere.
@@ -127,6 +128,8 @@ impl State {
 pub(crate) struct Captures {
     /// How many there are: nothing else is looked at where there are none.
     running: AtomicUsize,
+    /// A bit for each stream that is several of the program's: those cannot be written down one by one.
+    pub(crate) shared: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -218,9 +221,21 @@ impl Captures {
             capture.is_valid = false;
             return Err(Status::STREAM_CAPTURE_IMPLICIT);
         }
+        self.refuse_shared(target)?;
         let member = Member::new(point.capture, target, point.before.clone());
         state.members.insert(target.stream.index(), member);
         Ok(())
+    }
+
+    /// Refuses a stream that is several of the program's.
+    pub(crate) fn refuse_shared(&self, target: Target) -> Answer {
+        if self.shared.load(Ordering::SeqCst) & target.bit() == 0 {
+            return Ok(());
+        }
+        report::once(
+            "the program uses more streams than its session has, and a stream that others of it share cannot be captured: destroy some",
+        );
+        Err(Status::STREAM_CAPTURE_UNSUPPORTED)
     }
 
     /// A stream ends; a capture that began in it ends too, any other goes on.

@@ -16,7 +16,6 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use bulkhead_schema::ErrorCode;
 use bulkhead_schema::limits::STREAMS_MAX;
 use parking_lot::Mutex;
 
@@ -63,7 +62,7 @@ pub(crate) struct Target {
 impl Target {
     const LEGACY: Target = Target { stream: Stream::DEFAULT, order: Order::Legacy };
 
-    fn bit(self) -> u64 {
+    pub(crate) fn bit(self) -> u64 {
         1 << self.stream.index()
     }
 }
@@ -176,7 +175,11 @@ impl Streams {
             let first = u32::try_from(self.slots.len()).map_err(|_| Status::UNKNOWN)?;
             return self.late.add(order, priority, context, first);
         }
-        self.create_now(session, order, priority, context)
+        self.create_now(session, order, priority, context).inspect_err(|status| {
+            if *status == Status::OUT_OF_MEMORY {
+                report::once(late::ALL_IN_USE);
+            }
+        })
     }
 
     fn create_now(
@@ -186,14 +189,7 @@ impl Streams {
         priority: i32,
         context: u64,
     ) -> Result<u64, Status> {
-        let stream = session.create_stream(priority).map_err(|error| {
-            if error.code == ErrorCode::LimitReached {
-                report::once(&format!(
-                    "all {STREAMS_MAX} streams of the session are in use (some may be the library's): destroy some, or use fewer"
-                ));
-            }
-            Status::of(&error)
-        })?;
+        let stream = session.create_stream(priority).map_err(|error| Status::of(&error))?;
         let slot = stream.index();
         let Some(place) = self.slots.get(slot as usize) else { return Err(Status::UNKNOWN) };
         place.stream.get_or_init(|| stream);
@@ -235,9 +231,10 @@ impl Streams {
             None => Some(handle),
             Some(place) => self.late.handle(place)?,
         };
-        if let Some(handle) = handle {
-            let target = self.named(handle)?;
-            self.retire(session, target)?;
+        match (handle, late) {
+            (Some(handle), Some(_)) => self.leave(session, handle)?,
+            (Some(handle), None) => self.retire(session, self.named(handle)?)?,
+            (None, _) => {}
         }
         // Last: whoever is refused leaves it as it is.
         late.map_or(Ok(()), |place| self.late.forget(place))
@@ -255,6 +252,7 @@ impl Streams {
             return Err(Status::INVALID_HANDLE);
         }
         self.captures.forget(target.stream.index());
+        self.captures.shared.fetch_and(!target.bit(), Ordering::SeqCst);
         self.forget_failure(slot);
         if self.written.fetch_and(!target.bit(), Ordering::SeqCst) & target.bit() != 0 {
             let fence = session.fence(target.stream);

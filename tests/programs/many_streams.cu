@@ -1,5 +1,5 @@
 // As frameworks do: 128 streams are made at the start, and few of them are used. Each of those has its own order; their
-// priorities are told; what was never used is destroyed as what was.
+// priorities are told; what was never used is destroyed as what was. Then all of them are used, more than a session has.
 #include "program.h"
 
 constexpr int MADE = 128, USED = 20, TURNS = 50;
@@ -43,7 +43,27 @@ int main(int argc, char **argv) {
     int priority;
     CHECK(cudaStreamGetPriority(used(1), &priority));
     if (priority != (((MADE - 1 - 1) % 2) ? greatest : least)) Program::fail("priority %d", priority);
-    for (cudaStream_t stream : streams) CHECK(cudaStreamDestroy(stream));
+    unsigned *all;
+    CHECK(cudaMalloc(&all, MADE * sizeof *all));
+    CHECK(cudaMemset(all, 0, MADE * sizeof *all));
+    CHECK(cudaDeviceSynchronize());
+    for (int turn = 0; turn < 5; turn++) {
+        for (int k = 0; k < MADE; k++) add<<<1, 1, 0, streams[k]>>>(all + k, k + turn);
+    }
+    // The first half goes while its work may still run.
+    for (int k = 0; k < MADE / 2; k++) CHECK(cudaStreamDestroy(streams[k]));
+    for (int k = MADE / 2; k < MADE; k++) {
+        add<<<1, 1, 0, streams[k]>>>(all + k, 1);
+        CHECK(cudaStreamSynchronize(streams[k]));
+        CHECK(cudaStreamDestroy(streams[k]));
+    }
+    CHECK(cudaDeviceSynchronize());
+    unsigned each[MADE];
+    CHECK(cudaMemcpy(each, all, sizeof each, cudaMemcpyDeviceToHost));
+    for (unsigned k = 0; k < MADE; k++) {
+        if (each[k] != 5 * k + 10 + (k >= MADE / 2)) Program::fail("of all, stream %u: %u", k, each[k]);
+    }
+    CHECK(cudaFree(all));
     CHECK(cudaEventDestroy(event));
     CHECK(cudaFree(sums));
     return Program::pass("%d streams made, %d used", MADE, USED);

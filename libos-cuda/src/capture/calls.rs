@@ -33,6 +33,7 @@ fn start(driver: &'static Driver, target: Target, mode: u32, into: Option<(u64, 
     if target.order == Order::Legacy {
         return Err(Status::STREAM_CAPTURE_UNSUPPORTED);
     }
+    driver.streams.captures.refuse_shared(target)?;
     let (graph, handle, owner, before) = match into {
         Some((handle, before)) => {
             let graph = graph::graph(driver, handle)?;

@@ -1,27 +1,45 @@
 //! Streams that are made when something is first asked of them: frameworks make a hundred and use a few, and a session has 64.
+//!
+//! Where a program uses more than there are, those that come last share one that was made late, of the same kind: they work in its
+//! order, which CUDA allows, since no program may count on streams that run side by side. What they cannot share is a capture.
 
-use std::sync::Arc;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+};
 
+use bulkhead_schema::limits::STREAMS_MAX;
 use parking_lot::{Mutex, RwLock};
 
 use super::{Order, Streams, Target};
 use crate::device::Session;
 use crate::driver::driver;
 use crate::handle::{Kind, encode, next_generation};
-use crate::status::Status;
+use crate::report;
+use crate::status::{Answer, Status};
 
 /// How many streams are made at once.
 pub(super) const AT_ONCE: usize = 32;
+/// What is said where no more can be made.
+pub(super) const ALL_IN_USE: &str =
+    "all 64 streams of the session are in use (some may be the library's): destroy some, or use fewer";
+const _: () = assert!(STREAMS_MAX == 64);
 /// Such streams of a program at a time.
 const LATE_MAX: usize = 4096;
 
-/// A stream that is made later.
-struct Late {
+/// What a stream was asked for as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Kinds {
     order: Order,
     priority: i32,
     context: u64,
+}
+
+/// A stream that is made later.
+pub(super) struct Late {
+    pub(super) kinds: Kinds,
     /// Its handle once it is made.
-    made: Mutex<Option<u64>>,
+    pub(super) made: Mutex<Option<u64>>,
 }
 
 /// A place, and how often it was used.
@@ -33,12 +51,16 @@ struct Place {
 
 /// Those of a process.
 #[derive(Default)]
-pub(super) struct LateStreams(RwLock<Vec<Place>>);
+pub(super) struct LateStreams {
+    places: RwLock<Vec<Place>>,
+    /// Those that were made, by handle, and for how many of them each stands.
+    made: Mutex<BTreeMap<u64, (Kinds, usize)>>,
+}
 
 impl LateStreams {
     /// Notes one. Its handle names a place behind those of the session's streams.
     pub(super) fn add(&self, order: Order, priority: i32, context: u64, first: u32) -> Result<u64, Status> {
-        let mut list = self.0.write();
+        let mut list = self.places.write();
         let free = list.iter().position(|place| place.late.is_none()).unwrap_or(list.len());
         if free >= LATE_MAX {
             return Err(Status::OUT_OF_MEMORY);
@@ -49,12 +71,13 @@ impl LateStreams {
         let number = u32::try_from(free).map_err(|_| Status::OUT_OF_MEMORY)?;
         let place = list.get_mut(free).ok_or(Status::OUT_OF_MEMORY)?;
         place.generation = next_generation(place.generation);
-        place.late = Some(Arc::new(Late { order, priority, context, made: Mutex::new(None) }));
+        place.late =
+            Some(Arc::new(Late { kinds: Kinds { order, priority, context }, made: Mutex::new(None) }));
         Ok(encode(Kind::Stream, place.generation, first + number))
     }
 
-    fn get(&self, (place, generation): (usize, u32)) -> Result<Arc<Late>, Status> {
-        let list = self.0.read();
+    pub(super) fn get(&self, (place, generation): (usize, u32)) -> Result<Arc<Late>, Status> {
+        let list = self.places.read();
         let place = list.get(place).filter(|place| place.generation == generation);
         place.and_then(|place| place.late.clone()).ok_or(Status::INVALID_HANDLE)
     }
@@ -68,16 +91,17 @@ impl LateStreams {
 
     /// Forgets one.
     pub(super) fn forget(&self, (place, generation): (usize, u32)) -> Result<(), Status> {
-        let mut list = self.0.write();
+        let mut list = self.places.write();
         let place = list.get_mut(place).filter(|place| place.generation == generation);
         place.and_then(|place| place.late.take()).map(drop).ok_or(Status::INVALID_HANDLE)
     }
 
     /// Forgets those of a context.
     pub(super) fn end(&self, context: u64) {
-        for place in self.0.write().iter_mut() {
-            place.late.take_if(|late| late.context == context);
+        for place in self.places.write().iter_mut() {
+            place.late.take_if(|late| late.kinds.context == context);
         }
+        self.made.lock().retain(|_, (kinds, _)| kinds.context != context);
     }
 }
 
@@ -91,10 +115,53 @@ impl Streams {
             Some(handle) => handle,
             None => {
                 let session: &Session = &driver()?.session;
-                *made.insert(self.create_now(session, late.order, late.priority, late.context)?)
+                *made.insert(self.make_or_share(session, late.kinds)?)
             }
         };
         drop(made);
         self.named(handle)
+    }
+
+    /// Makes a stream, or has it be one that is there.
+    pub(super) fn make_or_share(&self, session: &Session, kinds: Kinds) -> Result<u64, Status> {
+        let mut made = self.late.made.lock();
+        match self.create_now(session, kinds.order, kinds.priority, kinds.context) {
+            Ok(handle) => {
+                made.insert(handle, (kinds, 1));
+                Ok(handle)
+            }
+            Err(Status::OUT_OF_MEMORY) => {
+                let fits = made.iter_mut().filter(|(handle, (like, _))| {
+                    *like == kinds
+                        && self
+                            .named(**handle)
+                            .is_ok_and(|target| matches!(self.captures.of(target), Ok(None)))
+                });
+                let Some((handle, (_, sharers))) = fits.min_by_key(|(_, (_, sharers))| *sharers) else {
+                    report::once(ALL_IN_USE);
+                    return Err(Status::OUT_OF_MEMORY);
+                };
+                *sharers += 1;
+                self.captures.shared.fetch_or(self.named(*handle)?.bit(), Ordering::SeqCst);
+                Ok(*handle)
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Destroys a stream that was made late, unless others share it.
+    pub(super) fn leave(&self, session: &Session, handle: u64) -> Answer {
+        let mut made = self.late.made.lock();
+        let target = self.named(handle)?;
+        if let Some((_, sharers)) = made.get_mut(&handle).filter(|(_, sharers)| *sharers > 1) {
+            *sharers -= 1;
+            if *sharers == 1 {
+                self.captures.shared.fetch_and(!target.bit(), Ordering::SeqCst);
+            }
+            return Ok(());
+        }
+        self.retire(session, target)?;
+        made.remove(&handle);
+        Ok(())
     }
 }

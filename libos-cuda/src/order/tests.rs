@@ -208,3 +208,55 @@ fn no_order_is_lost_between_threads() {
         assert_eq!(asked[last_legacy + 1..], [format!("{index} waits for 0"), format!("work {index}")]);
     }
 }
+
+#[test]
+fn streams_beyond_those_of_a_session_share_one_that_was_made_late() {
+    let world = World::new();
+    let create = |priority| world.streams.create(&world.session, Order::NonBlocking, priority, 1).unwrap();
+    let early: Vec<u64> = (0..late::AT_ONCE).map(|_| create(0)).collect();
+    let late: Vec<u64> = (early.len()..80).map(|_| create(0)).collect();
+    let made = |handle| {
+        let late = world.streams.late.get(place(&world, handle)).unwrap();
+        *late
+            .made
+            .lock()
+            .get_or_insert_with(|| world.streams.make_or_share(&world.session, late.kinds).unwrap())
+    };
+    let handles: Vec<u64> = late.iter().map(|handle| made(*handle)).collect();
+    // One stream is the legacy one.
+    let own = STREAMS_MAX as usize - 1 - early.len();
+    for (at, handle) in handles.iter().enumerate() {
+        let sharers = handles.iter().filter(|other| *other == handle).count();
+        assert_eq!(handles[..own].contains(handle), true, "stream {at}");
+        assert!(sharers <= 2, "stream {at} is {sharers}: others have one each");
+    }
+    let other = world.streams.create(&world.session, Order::NonBlocking, -1, 1).unwrap();
+    let late_other = world.streams.late.get(place(&world, other)).unwrap();
+    assert_eq!(
+        world.streams.make_or_share(&world.session, late_other.kinds),
+        Err(Status::OUT_OF_MEMORY),
+        "none is like it"
+    );
+    // Whoever shares cannot capture, until it is the only one.
+    let shared = *handles.last().unwrap();
+    let target = world.streams.named(shared).unwrap();
+    let refuse = || world.streams.captures.refuse_shared(target);
+    assert_eq!(refuse(), Err(Status::STREAM_CAPTURE_UNSUPPORTED));
+    let first = handles.iter().position(|handle| *handle == shared).unwrap();
+    world.streams.destroy(&world.session, late[first]).unwrap();
+    assert_eq!(world.streams.destroy(&world.session, late[first]), Err(Status::INVALID_HANDLE));
+    assert_eq!(refuse(), Ok(()));
+    world.work(target);
+    let asked = world.asked();
+    assert!(!asked.iter().any(|line| line.starts_with("destroy")), "{asked:?}");
+    world.streams.destroy(&world.session, *late.last().unwrap()).unwrap();
+    let destroyed = format!("destroy {}", target.stream.index());
+    assert!(world.asked().contains(&destroyed));
+    assert!(world.streams.named(shared).is_err());
+}
+
+/// The place of a stream that was asked for and is made later.
+fn place(world: &World, handle: u64) -> (usize, u32) {
+    let (generation, slot) = decode(Kind::Stream, handle).unwrap();
+    (slot as usize - world.streams.slots.len(), generation)
+}
