@@ -227,7 +227,7 @@ fn streams_beyond_those_of_a_session_share_one_that_was_made_late() {
     let own = STREAMS_MAX as usize - 1 - early.len();
     for (at, handle) in handles.iter().enumerate() {
         let sharers = handles.iter().filter(|other| *other == handle).count();
-        assert_eq!(handles[..own].contains(handle), true, "stream {at}");
+        assert!(handles[..own].contains(handle), "stream {at}");
         assert!(sharers <= 2, "stream {at} is {sharers}: others have one each");
     }
     let other = world.streams.create(&world.session, Order::NonBlocking, -1, 1).unwrap();
