@@ -2,7 +2,9 @@
 //!
 //! Loading code, and giving host memory back, wait for every kernel that runs and keep everybody from launching meanwhile. So
 //! they are done at such a moment. Whoever waits for one closes the gate for at most 80 ms, and for 640 ms after two seconds.
-//! Where somebody's work runs on, everybody goes on for a second, or for ten times as long. Who has waited so in vain for as long as [`Patience::loading`] says is *overdue*: then the
+//! Where somebody's work runs on, everybody goes on for a second, or for ten times as long. Meanwhile sessions get little more
+//! onto the device than it is at work on, for half of the time at most: what is queued there, seconds of it, would have to
+//! pass first. Who has waited so in vain for as long as [`Patience::loading`] says is *overdue*: then the
 //! gate is *shut*, and stays so until the moment has come.
 //!
 //! What runs while the gate is shut began before. Short kernels pass, and so do the slices of a grid. Where nobody's work has
@@ -42,6 +44,13 @@ const PAUSES: u32 = 10;
 /// How often somebody who waits for such a moment looks, while work is held back and while it is not.
 const LOOK: Duration = Duration::from_micros(50);
 const LOOK_LATE: Duration = Duration::from_millis(5);
+/// Work that a session may have on the device while somebody waits for such a moment; how long that is so at a time; and for how many
+/// times as long it is not, afterwards.
+pub(crate) const NARROW: u32 = 4;
+const NARROW_MAX: Duration = Duration::from_secs(10);
+const WIDE: u32 = 1;
+/// How long somebody waits for what is queued, before work is held back.
+const QUEUED_MAX: Duration = Duration::from_secs(4);
 /// When the gate is shut, what takes no longer passes before anybody is ended.
 const SHORT: Duration = Duration::from_secs(1);
 /// When the work of somebody who was ended is gone, so long nobody is.
@@ -58,6 +67,32 @@ pub(crate) struct Gate {
     /// How many hold it closed.
     closed: AtomicU32,
     shut: AtomicBool,
+    narrow: AtomicBool,
+    narrowed: Mutex<Narrowed>,
+}
+
+/// Since when the gate has been narrow, and when it may be so again.
+#[derive(Debug, Default)]
+struct Narrowed {
+    since: Option<Instant>,
+    next: Option<Instant>,
+}
+
+impl Narrowed {
+    /// Whether it is to be narrow now, while somebody `waits` or not.
+    fn look(&mut self, now: Instant, waits: bool) -> bool {
+        if let Some(since) = self.since {
+            let lasted = now.saturating_duration_since(since);
+            if waits && lasted < NARROW_MAX {
+                return true;
+            }
+            (self.since, self.next) = (None, Some(now + lasted * WIDE));
+        }
+        if waits && self.next.is_none_or(|next| now >= next) {
+            self.since = Some(now);
+        }
+        self.since.is_some()
+    }
 }
 
 impl Gate {
@@ -69,6 +104,18 @@ impl Gate {
     /// Whether that may take long.
     pub(crate) fn is_shut(&self) -> bool {
         self.shut.load(Ordering::Acquire)
+    }
+
+    /// Whether sessions may have little on the device.
+    pub(crate) fn is_narrow(&self) -> bool {
+        self.narrow.load(Ordering::Relaxed)
+    }
+
+    /// Makes it so, or not any more. Whether it is.
+    pub(crate) fn narrow(&self, now: Instant, waits: bool) -> bool {
+        let is_narrow = self.narrowed.lock().look(now, waits);
+        self.narrow.store(is_narrow, Ordering::Relaxed);
+        is_narrow
     }
 
     /// Closes it until the result is dropped. Whoever submits looks at it with its session's state locked: whoever locks that
@@ -140,6 +187,10 @@ impl Waits {
         Entered { wait, waits: self.clone() }
     }
 
+    fn count(&self) -> usize {
+        self.0.lock().len()
+    }
+
     fn overdue(&self, now: Instant, patience: Duration) -> Vec<Arc<Wait>> {
         let is_overdue = |wait: &&Arc<Wait>| {
             let waits = !wait.in_vain.load(Ordering::Acquire);
@@ -158,6 +209,18 @@ pub(crate) struct Entered {
 impl Drop for Entered {
     fn drop(&mut self) {
         self.waits.0.lock().retain(|wait| !Arc::ptr_eq(wait, &self.wait));
+    }
+}
+
+/// Has the gate be as wide as before once the last has gone who waited. Dropped before its place among those.
+struct Narrow<'a>(&'a Executor);
+
+impl Drop for Narrow<'_> {
+    fn drop(&mut self) {
+        // Its own wait is still among them.
+        if self.0.waits.count() <= 1 {
+            self.0.gate.narrow(Instant::now(), false);
+        }
     }
 }
 
@@ -180,6 +243,15 @@ impl Executor {
         self.closing.load(Ordering::Acquire) == 0 && self.sessions().iter().all(is_idle)
     }
 
+    /// Whether every session has little on the device, or cannot have.
+    fn is_near(&self) -> bool {
+        let has_little = |session: &Arc<Session>| {
+            let streams = &mut session.state.lock().streams;
+            streams.mark_all().is_ok() && streams.in_flight() <= NARROW
+        };
+        self.sessions().iter().all(has_little)
+    }
+
     /// Does something while no session has work on the device, if that is so now.
     pub(crate) fn while_idle(&self, work: impl FnOnce()) {
         let Some(_turn) = self.draining.try_lock() else { return };
@@ -199,13 +271,18 @@ impl Executor {
         let began = Instant::now();
         let mut patience = PATIENCE_MIN;
         let mut work = Some(work);
+        let _narrow = Narrow(self);
         loop {
             need.live()?;
-            let most = if began.elapsed() > LATE { PATIENCE_LATE } else { PATIENCE_MAX };
-            match self.drained_within(patience, || work.take().map(|work| work())) {
-                Found::Moment(Some(done)) => return Ok(done),
-                Found::Moment(None) | Found::Pause => {}
-                Found::Work => patience = (patience * 2).min(most),
+            let is_narrow = self.gate.narrow(Instant::now(), true);
+            // What is queued passes first, and everybody goes on.
+            if !is_narrow || began.elapsed() > QUEUED_MAX || self.is_near() {
+                let most = if began.elapsed() > LATE { PATIENCE_LATE } else { PATIENCE_MAX };
+                match self.drained_within(patience, || work.take().map(|work| work())) {
+                    Found::Moment(Some(done)) => return Ok(done),
+                    Found::Moment(None) | Found::Pause => {}
+                    Found::Work => patience = (patience * 2).min(most),
+                }
             }
             if entered.wait.in_vain.load(Ordering::Acquire) {
                 return Err(keeps_itself_waiting(self.patience.loading));
@@ -408,6 +485,20 @@ mod tests {
         assert!(sessions(late).is_empty());
         drop(first);
         assert!(sessions(late + 2 * PATIENCE).is_empty());
+    }
+
+    #[test]
+    fn the_gate_is_narrow_while_somebody_waits_and_half_of_the_time_at_most() {
+        let begun = Instant::now();
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let mut narrowed = Narrowed::default();
+        assert!(!narrowed.look(at(0), false), "nobody waits");
+        assert!(narrowed.look(at(1), true) && narrowed.look(at(3), true));
+        assert!(!narrowed.look(at(4), false));
+        // As long again as it was.
+        assert!(!narrowed.look(at(5), true) && !narrowed.look(at(6), true) && narrowed.look(at(7), true));
+        assert!(narrowed.look(at(16), true) && !narrowed.look(at(17), true), "for so long at most");
+        assert!(!narrowed.look(at(26), true) && narrowed.look(at(27), true));
     }
 
     #[test]

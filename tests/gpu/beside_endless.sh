@@ -2,7 +2,7 @@
 # What a program does beside an endless kernel of its own holds up no neighbour, on a machine with a GPU.
 #
 #   tests/gpu/beside_endless.sh --carry FOLDER    here: builds what the device machine needs into FOLDER
-#   tests/gpu/beside_endless.sh FOLDER [CASE...]  there: a table, a row for each case (all) of tests/programs/beside_endless.cu
+#   tests/gpu/beside_endless.sh FOLDER [CASE...]  there: a table, a row for each case (all) of tests/programs/attack_beside.cu
 #
 # Ends with 0 where the longest kernel of the neighbour took less than LONGEST seconds (1.5), 77 where there is no GPU, 1 otherwise.
 set -u
@@ -14,7 +14,7 @@ if [ "${1:-}" = --carry ]; then
     mkdir -p "$folder"
     cp "$target"/release/{bulkhead,bulkhead-kernel,libcuda.so,libnvidia_ml.so} "$folder/" || exit 1
     strip "$folder"/{bulkhead,bulkhead-kernel,libcuda.so,libnvidia_ml.so}
-    tests/programs.sh --carry "$folder/programs" beside_endless vecadd
+    tests/programs.sh --carry "$folder/programs" attack_beside vecadd
     exit
 fi
 folder=$(cd "${1:?the folder that was carried}" && pwd)
@@ -23,7 +23,7 @@ bulkhead=$folder/bulkhead
 backend=${BACKEND:-$("$bulkhead" doctor --backend)}
 [ -n "${BACKEND:-}" ] || [ "$backend" = cuda ] || { echo "skipped: no GPU"; exit 77; }
 longest=${LONGEST:-1.5}
-program=$folder/programs/beside_endless
+program=$folder/programs/attack_beside
 work=$(mktemp -d)
 server=
 trap '[ -z "$server" ] || { kill $server; wait $server; }; rm -rf "$work"' EXIT
@@ -36,7 +36,7 @@ run() { timeout "$1" "$bulkhead" run -- "${@:2}" 2>&1; }
 # The programs' code is compiled once.
 run 60 "$program" neighbour 0.1 > "$work/first" || { cat "$work/first"; exit 1; }
 # shellcheck disable=SC2046 # names
-[ $# -gt 0 ] || set -- $(run 20 "$program")
+[ $# -gt 0 ] || set -- $(run 20 "$program" cases)
 failed=0
 printf '%-14s %-10s %s\n' case 'longest s' 'what the case said'
 for name in "$@"; do

@@ -14,6 +14,7 @@ use crate::{
     control::{link::Link, server::lose_device},
     device,
     launch::{records, slices::Rest, streams::Held},
+    moments::NARROW,
     session::{Session, State, Swapped, bindings::Object, report},
 };
 
@@ -296,11 +297,12 @@ fn submit(
 
 /// Whether the session may have more in flight; looks at the marks only where it must.
 fn has_room(state: &mut State) -> Result<bool, DeviceError> {
-    if state.streams.in_flight_at_most() < limits::IN_FLIGHT_MAX {
+    let most = if state.gate.is_narrow() { NARROW } else { limits::IN_FLIGHT_MAX };
+    if state.streams.in_flight_at_most() < most {
         return Ok(true);
     }
     state.streams.mark_all()?;
-    Ok(state.streams.in_flight() < limits::IN_FLIGHT_MAX)
+    Ok(state.streams.in_flight() < most)
 }
 
 fn wake_waiters(state: &mut State, (tail, taken): (u64, u64), session: &Session) -> Result<(), DeviceError> {

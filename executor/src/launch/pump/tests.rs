@@ -312,6 +312,27 @@ fn launch(stream: u32) -> Record {
     Record::Launch { stream, launch }
 }
 
+#[test]
+fn little_goes_to_the_device_while_somebody_waits_for_a_moment_without_kernels() {
+    let descriptor = bulkhead_ring::memory::create().unwrap();
+    let mut producer = Producer::new(Ring::map(descriptor.as_fd()).unwrap());
+    let mut consumer = Consumer::new(Ring::map(descriptor.as_fd()).unwrap());
+    let (mut state, asked) = state_and_launches();
+    let _remains = bind_entry(&mut state);
+    let positions: Vec<u64> = (0..10).map(|_| producer.push(&launch(0)).unwrap()).collect();
+    assert!(state.gate.narrow(Instant::now(), true));
+    turn_until_nothing_moves(&mut state, &mut consumer);
+    assert_eq!(asked.launched.lock().len(), NARROW as usize);
+    // What passes makes room.
+    state.streams.page().set_mark(0, positions[1]);
+    turn_until_nothing_moves(&mut state, &mut consumer);
+    let launched = asked.launched.lock().len();
+    assert!((NARROW as usize..10).contains(&launched), "{launched}");
+    state.gate.narrow(Instant::now(), false);
+    turn_until_nothing_moves(&mut state, &mut consumer);
+    assert_eq!(asked.launched.lock().len(), 10);
+}
+
 /// A queue of short kernels, as long as programs make them, runs the fast version throughout.
 #[test]
 fn launches_that_never_look_at_the_flag_wait_for_room_behind_their_like() {

@@ -1,6 +1,6 @@
-// What a program may do beside an endless kernel of its own without holding up its neighbours. `beside_endless CASE` has an endless
-// kernel, does what CASE names, and leaves; `beside_endless neighbour SECONDS` tells how long the longest of its short kernels took
-// meanwhile; `beside_endless` alone names the cases.
+// What a program may do beside an endless kernel of its own without holding up its neighbours. `attack_beside CASE` has an endless
+// kernel, does what CASE names, and leaves; `attack_beside neighbour SECONDS` tells how long the longest of its short kernels took
+// meanwhile; `attack_beside cases` names them.
 #include "program.h"
 
 #include <algorithm>
@@ -182,8 +182,9 @@ static int neighbour(double seconds) {
 }
 
 int main(int argc, char **argv) {
-    const Program program("beside_endless", argc, argv);
-    if (argc < 2) {
+    const Program program("attack_beside", argc, argv);
+    const char *const name = argc > 1 ? argv[1] : "local";
+    if (std::strcmp(name, "cases") == 0) {
         for (const Case &one : cases) std::printf("%s\n", one.name);
         return 0;
     }
@@ -192,10 +193,10 @@ int main(int argc, char **argv) {
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     brief<<<1, 32, 0, stream>>>(at + 128);
     CHECK(cudaDeviceSynchronize());
-    if (argc > 2 && std::strcmp(argv[1], "neighbour") == 0) return neighbour(std::atof(argv[2]));
+    if (argc > 2 && std::strcmp(name, "neighbour") == 0) return neighbour(std::atof(argv[2]));
     const Case *const found =
-        std::find_if(std::begin(cases), std::end(cases), [&](const Case &one) { return std::strcmp(one.name, argv[1]) == 0; });
-    if (found == std::end(cases)) Program::fail("no case %s", argv[1]);
+        std::find_if(std::begin(cases), std::end(cases), [&](const Case &one) { return std::strcmp(one.name, name) == 0; });
+    if (found == std::end(cases)) Program::fail("no case %s", name);
     cudaStream_t one;
     CHECK(cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking));
     endless<<<1, 32, 0, one>>>(at);
