@@ -250,6 +250,7 @@ struct Reply {
   codeBytes @11 :UInt64;      # With `loaded`: how much code that is,
   compileMs @12 :UInt32;      # and how long the executor compiled it,
   origin @13 :Origin;         # and where it came from.
+  localBytes @18 :UInt32;     # With each reply: how many bytes of local memory for a thread the driver keeps ready.
 }
 
 enum Origin {

@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Weak,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
         mpsc,
     },
     time::Instant,
@@ -67,6 +67,8 @@ pub(crate) struct Executor {
     pub(crate) closing: AtomicU32,
     /// What sessions that were not told to end have on the device. No other lock is taken under it.
     pub(crate) neighbours: Mutex<Neighbours>,
+    /// Work of a session that is closing is kept from the device by somebody's whose does not pass. Taken by the warden.
+    pub(crate) kept: AtomicBool,
     /// Whether the warden comes around.
     pub(crate) pulse: Pulse,
     /// Keeps everybody from submitting.
@@ -141,6 +143,7 @@ impl Executor {
             cache,
             entries: Mutex::default(),
             closing: AtomicU32::new(0),
+            kept: AtomicBool::new(false),
             pulse: Pulse::default(),
             neighbours: Mutex::new(Neighbours::new(Instant::now())),
             gate: Arc::default(),

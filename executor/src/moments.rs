@@ -8,9 +8,10 @@
 //! gate is *shut*, and stays so until the moment has come.
 //!
 //! What runs while the gate is shut began before. Short kernels pass, and so do the slices of a grid. Where nobody's work has
-//! passed for `Patience::loading`, or the gate has been shut for that long, those that are left are ended: one by one, whoever
-//! has most of the device first. The others have a moment each time, as it may be that they only waited for it.
-//! Nobody who comes back can make the wait any longer. The gate is shut for a fifth of the time at most, whoever waits.
+//! passed for `Patience::loading`, or the gate has been shut for that long, those that are left are ended: one by one, first
+//! whoever has gone on for longest, since who waits for the device came later. The others have a moment each time, as it may be
+//! that they only waited for it. Nobody who comes back can make the wait any longer. The gate is shut for a fifth of the time at
+//! most, whoever waits.
 //!
 //! [`Patience::loading`]: crate::watch::warden::Patience
 
@@ -55,6 +56,11 @@ const QUEUED_MAX: Duration = Duration::from_secs(4);
 const SHORT: Duration = Duration::from_secs(1);
 /// When the work of somebody who was ended is gone, so long nobody is.
 const TURN: Duration = Duration::from_secs(2);
+/// Whoever was ended and still has work on the device after so long waits for somebody else's: the next is ended. As long as kernels
+/// that reach host memory may take to end.
+const ENDED_MAX: Duration = Duration::from_secs(10);
+/// How long the gate stays shut at most, beside twice [`Patience::loading`](crate::watch::warden::Patience::loading).
+const SHUT_MAX: Duration = Duration::from_secs(60);
 /// How long the gate stays shut at most once no kernel runs, until all who are overdue have had their turn: each needs some milliseconds,
 /// and large code a second.
 const MOMENT: Duration = Duration::from_secs(3);
@@ -348,8 +354,15 @@ pub(crate) struct Keeper {
     shut: Option<Shut>,
     /// When it may be shut again.
     next: Instant,
-    /// Whose work was ended last; and since when none of it is left.
-    ended: Option<(Arc<Session>, Option<Instant>)>,
+    /// Whose work was ended last.
+    ended: Option<Last>,
+}
+
+/// A session that was ended: when, and since when none of its work is left.
+struct Last {
+    session: Arc<Session>,
+    at: Instant,
+    gone: Option<Instant>,
 }
 
 impl Keeper {
@@ -368,7 +381,9 @@ impl Keeper {
                 shut.idle = Some(now);
             }
             let had_it = shut.idle.is_some_and(|idle| now.saturating_duration_since(idle) > MOMENT);
-            if overdue.is_empty() || had_it {
+            let shut_for = now.saturating_duration_since(shut.since);
+            let is_enough = shut_for > executor.patience.loading * 2 + SHUT_MAX;
+            if overdue.is_empty() || had_it || is_enough {
                 self.open(executor, &overdue, now);
                 return None;
             }
@@ -407,7 +422,7 @@ impl Keeper {
         let session = next_to_end(busy.collect(), now, patience, shut_for)?;
         match overdue.iter().find(|wait| wait.session != Some(session.id)) {
             Some(wait) => {
-                self.ended = Some((Arc::clone(&session), None));
+                self.ended = Some(Last { session: Arc::clone(&session), at: now, gone: None });
                 Some(Keeps { session, to: wait.to })
             }
             None => {
@@ -419,9 +434,9 @@ impl Keeper {
 
     /// Whether whoever may have waited for the device behind a session that was ended has had it since.
     fn had_their_turn(&mut self, now: Instant) -> bool {
-        let Some((session, gone)) = &mut self.ended else { return true };
+        let Some(Last { session, at, gone }) = &mut self.ended else { return true };
         if session.state.lock().streams.in_flight() > 0 {
-            return false;
+            return now.saturating_duration_since(*at) > ENDED_MAX;
         }
         let gone = *gone.get_or_insert(now);
         now.saturating_duration_since(gone) > TURN
@@ -452,7 +467,7 @@ impl Keeper {
 
 /// Of those that have work on the device, whose is not waited for any longer: nobody's, until the gate has been shut for
 /// `patience` or the work of none has passed for so long, since whoever seems to run on may only wait for the device. Then
-/// it is whoever has most of it, or among equals has gone on for longest.
+/// it is the one of whose streams one has gone on for longest. Streams and blocks say nothing of who has the device.
 fn next_to_end<S>(busy: Vec<(S, Runs)>, now: Instant, patience: Duration, shut_for: Duration) -> Option<S> {
     let ran =
         |since: Option<Instant>| since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
@@ -460,8 +475,7 @@ fn next_to_end<S>(busy: Vec<(S, Runs)>, now: Instant, patience: Duration, shut_f
     if shut_for <= patience && !all_run_on {
         return None;
     }
-    let (session, _) =
-        busy.into_iter().max_by_key(|(_, runs)| (runs.streams, runs.blocks, ran(runs.since)))?;
+    let (session, _) = busy.into_iter().max_by_key(|(_, runs)| (ran(runs.stuck), ran(runs.since)))?;
     Some(session)
 }
 
@@ -502,25 +516,23 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_the_device_is_ended_before_who_may_only_wait_for_it() {
+    fn whoever_has_gone_on_for_longest_is_ended_before_who_may_only_wait_for_the_device() {
         const PATIENCE: Duration = Duration::from_secs(10);
         let now = Instant::now() + 100 * PATIENCE;
         let ago = |tenths: u32| now.checked_sub(PATIENCE / 10 * tenths);
-        let runs = |name, streams, blocks, since, stuck| {
-            (name, Runs { streams, blocks, since: ago(since), stuck: ago(stuck) })
-        };
+        let runs = |name, since, stuck| (name, Runs { since: ago(since), stuck: ago(stuck) });
         let next = |busy: &[(&'static str, Runs)], shut_for: u32| {
             next_to_end(busy.to_vec(), now, PATIENCE, PATIENCE / 10 * shut_for)
         };
-        let waits = runs("waits", 1, 3, 40, 12);
-        let endless = runs("endless", 1, 9, 30, 30);
-        let young = runs("young", 40, 2, 7, 7);
+        let waits = runs("waits", 40, 12);
+        let endless = runs("endless", 30, 30);
+        let young = runs("young", 7, 7);
         // Whoever runs on may only wait for who does not yet.
         assert_eq!(next(&[waits, endless, young], 5), None);
-        assert_eq!(next(&[waits, endless, young], 11), Some("young"));
+        assert_eq!(next(&[waits, endless, young], 11), Some("endless"));
+        assert_eq!(next(&[waits, young], 11), Some("waits"));
         assert_eq!(next(&[waits, endless], 5), Some("endless"));
-        assert_eq!(next(&[waits], 5), Some("waits"));
-        assert_eq!(next(&[runs("older", 1, 3, 41, 12), waits], 5), Some("older"));
+        assert_eq!(next(&[runs("older", 41, 12), waits], 5), Some("older"));
         assert_eq!(next(&[], 11), None);
     }
 

@@ -54,7 +54,7 @@ impl Limits {
         let more = match device.backend.as_str() {
             // A block has it while it runs, from the host.
             "software" => 0,
-            _ => local_bytes.saturating_sub(usual),
+            _ => local_bytes.saturating_mul(self.contexts()).saturating_sub(usual),
         };
         let left = self.usable_bytes(device).saturating_sub(more).saturating_sub(other_bytes);
         self.total_amounts(device).min(Amounts::UNLIMITED.with(Resource::DeviceBytes, left))
@@ -65,8 +65,16 @@ impl Limits {
         let usual = device.threads().saturating_mul(USUAL_LOCAL_BYTES);
         match device.backend.as_str() {
             "software" => u64::MAX,
-            _ => usual.saturating_add(self.usable_bytes(device).saturating_sub(taken_bytes)),
+            _ => {
+                let left = self.usable_bytes(device).saturating_sub(taken_bytes);
+                usual.saturating_add(left) / self.contexts()
+            }
         }
+    }
+
+    /// How many contexts there are that have local memory of their own: a standby loads what is loaded.
+    fn contexts(&self) -> u64 {
+        1 + u64::from(self.standby)
     }
 
     /// What all sessions of a device may use together.

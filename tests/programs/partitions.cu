@@ -22,7 +22,7 @@ __host__ __device__ static unsigned steps(unsigned n) {
 }
 
 struct Results {
-    unsigned sum, count, labels, tiles, scanned, together, mixed, apart, spun;
+    unsigned sum, count, labels, tiles, scanned, together, mixed, apart, spun, narrowed, passed;
 };
 
 __global__ void binary(unsigned n, unsigned *list, Results *results) {
@@ -120,6 +120,34 @@ __global__ void spins(Results *results) {
     }
 }
 
+/// Lanes leave an inner loop one after another, whose mask gets smaller, and come back for the next turn of an outer one: one
+/// place, where lanes are with different masks.
+__global__ void narrows(Results *results) {
+    const unsigned lane = threadIdx.x % 32;
+    unsigned sum = 0;
+    for (unsigned outer = 0; outer < 4; outer++) {
+        unsigned mask = 0xffffffff;
+        for (unsigned inner = 0;; inner++) {
+            const bool goes_on = inner < (lane * 3 + outer) % 5;
+            mask = __ballot_sync(mask, goes_on);
+            if (!goes_on) break;
+            sum += __popc(mask);
+        }
+    }
+    atomicAdd(&results->narrowed, sum);
+}
+
+/// One lane passes a place alone, where another already waits for both.
+__global__ void passes(Results *results) {
+    if (threadIdx.x > 1) return;
+    unsigned sum = 0;
+    for (int i = 0; i < 3; i++) {
+        if (threadIdx.x == 0 && i == 1) continue;
+        sum = sum * 100 + __ballot_sync(i == 1 ? 2 : 3, 1);
+    }
+    atomicAdd(&results->passed, sum);
+}
+
 __global__ void together(unsigned n, Results *results) {
     const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
     const unsigned own = steps(i);
@@ -160,6 +188,14 @@ int main(int argc, char **argv) {
         for (unsigned label = 0; label < 4; label++) expected.labels += there[label] ? greatest[label] * (label + 1) : 0;
     }
 
+    for (unsigned outer = 0; outer < 4; outer++) {
+        for (unsigned inner = 0; inner < 5; inner++) {
+            unsigned there = 0;
+            for (unsigned lane = 0; lane < 32; lane++) there += inner < (lane * 3 + outer) % 5;
+            expected.narrowed += 4 * (threads / 32) * there * there;
+        }
+    }
+
     Results *results, found{};
     unsigned *list;
     CHECK(cudaMalloc(&results, sizeof *results));
@@ -172,6 +208,8 @@ int main(int argc, char **argv) {
     mixed<<<blocks, threads>>>(n, results);
     apart<<<blocks, threads>>>(n, results);
     spins<<<4, threads>>>(results);
+    narrows<<<4, threads>>>(results);
+    passes<<<4, threads>>>(results);
     CHECK_KERNEL();
     CHECK(cudaMemcpy(&found, results, sizeof found, cudaMemcpyDeviceToHost));
     const auto same = [](const char *what, unsigned one, unsigned other) {
@@ -186,6 +224,8 @@ int main(int argc, char **argv) {
     same("mixed", found.mixed, expected.mixed);
     same("apart", found.apart, expected.apart);
     same("spun", found.spun, 4 * (threads * (threads - 1) / 2));
+    same("narrowed", found.narrowed, expected.narrowed);
+    same("passed", found.passed, 4 * (303 + 30203));
     std::vector<unsigned> listed(wanted.size());
     CHECK(cudaMemcpy(listed.data(), list, listed.size() * sizeof(unsigned), cudaMemcpyDeviceToHost));
     std::sort(listed.begin(), listed.end());

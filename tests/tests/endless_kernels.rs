@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bulkhead_client::{Access, Error, ErrorCode, Launch, Moment, Parameters, Session, Stream, Uses};
+use bulkhead_client::{Access, Error, ErrorCode, Launch, Moment, Parameters, Pattern, Session, Stream, Uses};
 use bulkhead_tests::{
     kernel::Kernel,
     neighbour::Neighbour,
@@ -151,6 +151,54 @@ fn who_waits_for_the_device_behind_others_is_not_ended_for_who_loads_code() {
         loaded.unwrap();
     });
     innocent.status().unwrap();
+}
+
+/// A kernel whose block of 1,024 threads takes so many bytes of local memory for each, and goes on while a word is 0.
+fn large(bytes: u32) -> String {
+    let text = ".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry large(.param .u64 word)\n{\n\
+        .local .align 16 .b8 array[BYTES];\n.reg .pred %p<2>;\n.reg .b32 %r<4>;\n.reg .b64 %rd<4>;\n\
+        ld.param.u64 %rd1, [word];\nmov.u32 %r1, %tid.x;\nst.local.u32 [array], %r1;\n\
+        AGAIN:\nld.volatile.global.u32 %r2, [%rd1];\nsetp.eq.u32 %p1, %r2, 0;\n@%p1 bra AGAIN;\n\
+        cvt.u64.u32 %rd2, %r2;\nand.b64 %rd2, %rd2, 1020;\nmov.u64 %rd3, array;\nadd.s64 %rd3, %rd3, %rd2;\n\
+        ld.local.u32 %r3, [%rd3];\nor.b32 %r3, %r3, 1;\nst.global.u32 [%rd1], %r3;\nret;\n}\n";
+    text.replace("BYTES", &bytes.to_string())
+}
+
+/// Blocks that take all there is for large ones are endless; others with more streams wait behind them, and did nothing.
+#[test]
+fn who_has_more_streams_waiting_behind_an_endless_kernel_is_not_ended_for_it() {
+    let kernel = Kernel::with(&["--loading-seconds", "3"]);
+    let launch = Launch { block: [1024, 1, 1], ..ONE };
+    let waits = kernel.open("waits");
+    let image = waits.load_image(large(80 << 10).as_bytes()).unwrap();
+    let (entry, ready) = (image.entry("large").unwrap(), waits.allocate(4).unwrap());
+    waits.fill(Stream::DEFAULT, ready.range(0, 4), Pattern::Bits32(1)).unwrap();
+    let streams: Vec<_> = (0..3).map(|_| waits.create_stream(0).unwrap()).collect();
+    let hogs: Vec<_> = (0..4).map(|_| kernel.open("hog")).collect();
+    for hog in &hogs {
+        let image = hog.load_image(large(495 << 10).as_bytes()).unwrap();
+        let word = hog.allocate(4).unwrap();
+        hog.launch(
+            Stream::DEFAULT,
+            &image.entry("large").unwrap(),
+            &launch,
+            &Parameters::new().buffer(&word),
+        )
+        .unwrap();
+        std::mem::forget((image, word));
+    }
+    thread::sleep(Duration::from_secs(1));
+    for stream in &streams {
+        waits.launch(*stream, &entry, &launch, &Parameters::new().buffer(&ready)).unwrap();
+    }
+    thread::sleep(Duration::from_millis(500));
+    assert!(!waits.is_done(waits.fence(streams[0])).unwrap(), "it had room");
+    kernel.open("loader").load_image(NEW).unwrap();
+    for stream in &streams {
+        waits.wait(waits.fence(*stream)).unwrap();
+    }
+    waits.status().unwrap();
+    assert!(hogs.iter().any(|hog| hog.status().is_err()));
 }
 
 #[test]

@@ -4,7 +4,10 @@ use std::{
     io::{self, IoSlice, IoSliceMut},
     mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
     thread,
     time::Duration,
 };
@@ -36,11 +39,18 @@ pub(crate) struct Received {
 pub(crate) struct Link {
     socket: Arc<OwnedFd>,
     sending: Arc<Mutex<()>>,
+    /// How many bytes of local memory for a thread the driver keeps ready. Every reply tells.
+    local_bytes: Arc<AtomicU32>,
 }
 
 impl Link {
     pub(crate) fn new(socket: OwnedFd) -> Self {
-        Self { socket: Arc::new(socket), sending: Arc::default() }
+        Self { socket: Arc::new(socket), sending: Arc::default(), local_bytes: Arc::default() }
+    }
+
+    /// Notes that the driver keeps so much local memory ready from now on.
+    pub(crate) fn local_grew(&self, bytes: u32) {
+        self.local_bytes.fetch_max(bytes, Ordering::AcqRel);
     }
 
     /// The next packet; `None` when the kernel is gone.
@@ -72,9 +82,10 @@ impl Link {
         descriptor: Option<BorrowedFd<'_>>,
         fill: impl FnOnce(reply::Builder<'_>),
     ) -> io::Result<()> {
-        let mut bytes = encode(id, fill);
+        let local_bytes = self.local_bytes.load(Ordering::Acquire);
+        let mut bytes = encode(id, local_bytes, fill);
         if let Err(error) = fits(&bytes) {
-            bytes = encode(id, |reply| error.write(reply.init_error()));
+            bytes = encode(id, local_bytes, |reply| error.write(reply.init_error()));
         }
         let _sending = self.sending.lock();
         let mut descriptor = descriptor;
@@ -108,7 +119,7 @@ impl Link {
 /// Whether an answer fits into a packet. Asked before anything is done that the answer tells of: one that does not fit is
 /// an error to the kernel, which takes that as nothing done.
 pub(crate) fn may_answer(fill: impl FnOnce(reply::Builder<'_>)) -> Result<(), Error> {
-    fits(&encode(0, fill))
+    fits(&encode(0, 0, fill))
 }
 
 fn fits(bytes: &[u8]) -> Result<(), Error> {
@@ -119,10 +130,11 @@ fn fits(bytes: &[u8]) -> Result<(), Error> {
         .remedy("split it into smaller images"))
 }
 
-fn encode(id: u64, fill: impl FnOnce(reply::Builder<'_>)) -> Vec<u8> {
+fn encode(id: u64, local_bytes: u32, fill: impl FnOnce(reply::Builder<'_>)) -> Vec<u8> {
     let mut message = capnp::message::Builder::new_default();
     let mut root = message.init_root::<reply::Builder<'_>>();
     root.set_id(id);
+    root.set_local_bytes(local_bytes);
     fill(root);
     capnp::serialize::write_message_to_words(&message)
 }

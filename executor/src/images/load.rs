@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-use bulkhead_gpu::{Compiled, EntryInfo, Error as DeviceError, Gpu, LoadedImage};
+use bulkhead_gpu::{Compiled, EntryInfo, Error as DeviceError, LoadedImage};
 use bulkhead_schema::{
     Digest, Error, ErrorCode, Handle,
     bulkhead_capnp::entry,
@@ -60,7 +60,6 @@ pub(crate) fn load(
     (hidden, callable): ([u32; HIDDEN], &Callable),
     most: Most,
 ) -> Result<Loaded, Error> {
-    let gpu = &*executor.gpu;
     let internal = |what: String| Error::new(ErrorCode::Internal, what);
     let broken = |error: std::io::Error| internal(format!("the canonical print: {error}"));
     let file = File::from(descriptor);
@@ -106,7 +105,7 @@ pub(crate) fn load(
     may_be_charged(compiled.code.len() as u64, most.code_bytes)?;
     drop(preparing);
     let image =
-        executor.while_drained(Need::Code(session), || install(gpu, &compiled, most.local_bytes))??;
+        executor.while_drained(Need::Code(session), || install(executor, &compiled, most.local_bytes))??;
     let owned = Arc::new(Image::new(image.id, &executor.reaper));
     // Where there is no machine code, only the device knows what it takes: it is unloaded again.
     let code_bytes = image.code_bytes;
@@ -122,14 +121,17 @@ pub(crate) fn load(
 }
 
 /// Installs what was compiled, and makes room for the local memory of its kernels: a launch would wait for that.
-fn install(gpu: &dyn Gpu, compiled: &Compiled, local_bytes_max: u32) -> Result<LoadedImage, Error> {
+fn install(executor: &Executor, compiled: &Compiled, local_bytes_max: u32) -> Result<LoadedImage, Error> {
+    let gpu = &*executor.gpu;
     let image = gpu.install(compiled).map_err(|error| device::error(&error))?;
     let local_bytes = image.entries.iter().map(|entry| entry.local_bytes).max().unwrap_or(0);
     let grown = if local_bytes <= local_bytes_max {
-        gpu.grow_local(local_bytes).map_err(|error| match error {
+        let grown = gpu.grow_local(local_bytes).map_err(|error| match error {
             DeviceError::OutOfMemory => no_local_memory(local_bytes),
             other => device::error(&other),
-        })
+        });
+        // Whatever becomes of the image, the driver keeps it.
+        grown.inspect(|()| executor.link.local_grew(local_bytes))
     } else {
         Err(no_local_memory(local_bytes))
     };

@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 /// for that long, or what was told to end holds all multiprocessors.
 const TOGETHER_MAX: Duration = Duration::from_secs(600);
 
+/// And for so long after that neighbour was told to end.
+const KEPT_MAX: Duration = Duration::from_secs(60);
+
 /// What sessions have on the device at one look.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Seen {
@@ -66,12 +69,19 @@ impl Clocks {
         self.looked = now;
     }
 
+    /// Whether they wait beside neighbours none of whose work has passed for long: one of those is to end.
+    pub(crate) fn are_kept(&self, now: Instant, neighbours: Neighbours) -> bool {
+        let since = self.since.max(neighbours.progressed);
+        neighbours.seen.busy && now.saturating_duration_since(since) >= TOGETHER_MAX
+    }
+
     /// Whether the kernels should have ended by now: they had the device to themselves for `grace`, or nobody's work passes.
     pub(crate) fn are_over(&mut self, now: Instant, neighbours: Neighbours, grace: Duration) -> bool {
         self.look(now, neighbours);
         let stuck_since = self.since.max(neighbours.progressed);
         self.alone >= grace
-            || neighbours.seen.busy && now.saturating_duration_since(stuck_since) >= grace.max(TOGETHER_MAX)
+            || neighbours.seen.busy
+                && now.saturating_duration_since(stuck_since) >= grace.max(TOGETHER_MAX) + KEPT_MAX
     }
 }
 
@@ -125,6 +135,12 @@ mod tests {
     #[test]
     fn where_nobodys_work_passes_it_is_over_at_last() {
         let after = over_after(2_000, |_| true, 10_000).unwrap();
-        assert!((600.0..601.0).contains(&after), "{after}");
+        assert!((660.0..661.0).contains(&after), "{after}");
+        // A minute before, whoever keeps it waiting is to end.
+        let begun = Instant::now();
+        let mut neighbours = Neighbours::new(begun);
+        neighbours.look(begun, Seen { busy: true, passed: 1, ending: 1 });
+        let is_kept = |seconds| Clocks::new(begun).are_kept(begun + Duration::from_secs(seconds), neighbours);
+        assert_eq!([599, 600].map(is_kept), [false, true]);
     }
 }

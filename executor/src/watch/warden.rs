@@ -6,7 +6,7 @@
 //! and a standby goes on with the other sessions.
 
 use std::{
-    sync::{Arc, Weak},
+    sync::{Arc, Weak, atomic::Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -108,10 +108,13 @@ pub(crate) fn run(executor: &Weak<Executor>, gpu: &dyn Gpu) {
         tracing::error!(%error, "the warden");
     }
     let mut keeper = Keeper::new(Instant::now());
+    let mut oldest = Oldest::default();
     while let Some(executor) = executor.upgrade() {
         let now = Instant::now();
         let device_now = clock::now(gpu.info().backend);
         let mut seen = Seen::default();
+        let mut is_kept = executor.kept.swap(false, Ordering::AcqRel);
+        let mut going_on = Vec::new();
         let neighbours = *executor.neighbours.lock();
         for session in executor.sessions() {
             let mut state = session.state.lock();
@@ -120,6 +123,7 @@ pub(crate) fn run(executor: &Weak<Executor>, gpu: &dyn Gpu) {
             match &mut state.stopped {
                 Some(stopped) => {
                     stopped.clocks.look(device_now, neighbours);
+                    is_kept |= stopped.clocks.are_kept(device_now, neighbours);
                     seen.ending += u32::from(is_busy);
                 }
                 None => {
@@ -127,19 +131,12 @@ pub(crate) fn run(executor: &Weak<Executor>, gpu: &dyn Gpu) {
                     seen.passed = seen.passed.wrapping_add(state.streams.passed_count());
                 }
             }
-            let ran = state.busy.stuck.map_or(Duration::ZERO, |since| since.elapsed());
-            let most = executor.patience.kernel.filter(|most| ran > *most);
-            let why = most.map(|most| {
-                let (name, ran) = (state.named(), ran.as_secs_f32());
-                format!(
-                    "`{name}`, or what was launched before it, ran for {ran:.1} s, and {most:?} are allowed"
-                )
-            });
+            let Some(stuck) = state.busy.stuck else { continue };
+            let is_stopped = state.stopped.is_some();
             drop(state);
-            if let Some(why) = why {
-                end(&session, why, "run shorter kernels, or serve with a larger --kernel-seconds");
-            }
+            going_on.push(GoingOn { session, stuck, is_stopped });
         }
+        end_who_goes_on(&executor, going_on, (now, is_kept), &mut oldest);
         executor.neighbours.lock().look(device_now, seen);
         executor.pulse.beat();
         if let Some(keeps) = keeper.look(&executor, now) {
@@ -150,18 +147,59 @@ pub(crate) fn run(executor: &Weak<Executor>, gpu: &dyn Gpu) {
     }
 }
 
+/// A session none of whose work has passed on a stream that has some, and since when.
+struct GoingOn {
+    session: Arc<Session>,
+    stuck: Instant,
+    is_stopped: bool,
+}
+
+/// Ends sessions whose kernels run for longer than they may, or, where the work of one that is over `is_kept` waiting, whose
+/// have run for longest.
+///
+/// What has not passed may wait for the device behind what has not passed for longer. So only the time counts in which a
+/// session's work is the oldest; and all of it where that is four times as long as is allowed, whoever else is there.
+fn end_who_goes_on(
+    executor: &Executor,
+    mut all: Vec<GoingOn>,
+    (now, is_kept): (Instant, bool),
+    oldest: &mut Oldest,
+) {
+    all.sort_by_key(|going_on| going_on.stuck);
+    let had = oldest.look(all.first().map(|first| (first.session.id, first.stuck)), now);
+    let running = |going_on: &&GoingOn| !going_on.is_stopped;
+    if is_kept && let Some(GoingOn { session, .. }) = all.iter().find(running) {
+        let why = format!("`{}` keeps work of a session that is over from the device", name_of(session));
+        end(session, why, "run shorter kernels");
+    }
+    let Some(most) = executor.patience.kernel else { return };
+    for (place, GoingOn { session, stuck, .. }) in all.iter().enumerate().filter(|(_, found)| running(found))
+    {
+        let all_of_it = now.saturating_duration_since(*stuck);
+        let ran = if place == 0 { had } else { Duration::ZERO };
+        if ran > most || all_of_it > most * 4 {
+            let (name, ran) = (name_of(session), ran.max(all_of_it).as_secs_f32());
+            let why = format!(
+                "`{name}`, or what was launched before it, ran for {ran:.1} s, and {most:?} are allowed"
+            );
+            end(session, why, "run shorter kernels, or serve with a larger --kernel-seconds");
+        }
+    }
+}
+
+fn name_of(session: &Session) -> String {
+    session.state.lock().named().to_owned()
+}
+
 fn end(session: &Session, why: String, remedy: &str) {
     // The kernel says so too, as often as the session's principal may cause a line.
     tracing::debug!(session = session.id, why, "a session's kernels are ended");
     session.end(Error::new(ErrorCode::LaunchTimeout, why).remedy(remedy));
 }
 
-/// How much of the device a session has: streams with work, and blocks of those. Since when: without a gap, and without any of it
-/// having passed on a stream that has some.
+/// Since when a session has work on the device: without a gap, and without any of it having passed on a stream that has some.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Runs {
-    pub(crate) streams: usize,
-    pub(crate) blocks: u64,
     pub(crate) since: Option<Instant>,
     pub(crate) stuck: Option<Instant>,
 }
@@ -172,8 +210,29 @@ pub(crate) fn runs(session: &Session) -> Option<Runs> {
     if state.stopped.is_some() || state.streams.in_flight() == 0 {
         return None;
     }
-    let (streams, blocks) = (state.streams.busy(), state.streams.load().blocks);
-    Some(Runs { streams, blocks, since: state.busy.since, stuck: state.busy.stuck })
+    Some(Runs { since: state.busy.since, stuck: state.busy.stuck })
+}
+
+/// The session whose work has gone on for longest, and since when it is that one: what others have may wait for it.
+#[derive(Debug, Default)]
+struct Oldest(Option<(u32, Instant, Instant)>);
+
+impl Oldest {
+    /// Notes which one it is, and since when its work has not passed; for how long it has had the device.
+    fn look(&mut self, oldest: Option<(u32, Instant)>, now: Instant) -> Duration {
+        let Some((id, stuck)) = oldest else {
+            self.0 = None;
+            return Duration::ZERO;
+        };
+        let since = match self.0 {
+            Some((before, then, since)) if (before, then) == (id, stuck) => since,
+            // What began while nothing else ran has had it from the start.
+            None => stuck,
+            Some(_) => now,
+        };
+        self.0 = Some((id, stuck, since));
+        now.saturating_duration_since(since)
+    }
 }
 
 /// Ends a session whose work keeps somebody waiting; says for what.
@@ -210,7 +269,11 @@ pub(crate) fn check_stopped(executor: &Executor, session: &Session, state: &mut 
     let backend = state.gpu.info().backend;
     let Some(Stopped { clocks, load }) = &mut state.stopped else { return };
     let grace = grace(backend, *load, state.reaches_host);
-    if !clocks.are_over(clock::now(backend), *executor.neighbours.lock(), grace) {
+    let (now, neighbours) = (clock::now(backend), *executor.neighbours.lock());
+    if clocks.are_kept(now, neighbours) {
+        executor.kept.store(true, Ordering::Release);
+    }
+    if !clocks.are_over(now, neighbours, grace) {
         return;
     }
     let name = state.named();
@@ -222,6 +285,22 @@ pub(crate) fn check_stopped(executor: &Executor, session: &Session, state: &mut 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_time_counts_in_which_nobody_has_gone_on_for_longer() {
+        let begun = Instant::now();
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let mut oldest = Oldest::default();
+        assert_eq!(oldest.look(Some((1, at(0))), at(3)), Duration::from_secs(3), "from the start");
+        assert_eq!(oldest.look(Some((1, at(0))), at(4)), Duration::from_secs(4));
+        // The first has passed: the second may have waited for it since 1.
+        assert_eq!(oldest.look(Some((2, at(1))), at(5)), Duration::ZERO);
+        assert_eq!(oldest.look(Some((2, at(1))), at(7)), Duration::from_secs(2));
+        // Another kernel of the same session.
+        assert_eq!(oldest.look(Some((2, at(6))), at(8)), Duration::ZERO);
+        assert_eq!(oldest.look(None, at(9)), Duration::ZERO);
+        assert_eq!(oldest.look(Some((2, at(9))), at(10)), Duration::from_secs(1));
+    }
 
     #[test]
     fn kernels_that_reach_host_memory_have_longer_to_end() {

@@ -199,8 +199,6 @@
 //!   lane has no thread (a block that does not fill its last warp), or its thread has ended or never wrote the
 //!   register, that can be a word of another session's. Nothing in PTX names the lanes that take part *and* costs
 //!   less than the shuffle: the register that ptxas chooses cannot be zeroed from here.
-//! - `bar.warp.sync`, `shfl.sync`, `vote.sync`, `match.sync`, `redux.sync` and `elect.sync` with lanes that wait elsewhere wait for
-//!   ever: what looks at no flag is ended by ending the executor.
 //! - Recursion and `wgmma` are
 //!   refused; the message names the isolated domain.
 //!

@@ -1,6 +1,9 @@
 //! What an executor answers, decoded.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::{
+    cell::Cell,
+    os::fd::{AsFd, OwnedFd},
+};
 
 use bulkhead_ring::layout::COMPLETION_BYTES;
 use bulkhead_schema::{Error, bulkhead_capnp, executor_capnp, limits};
@@ -288,7 +291,11 @@ fn cut(error: &mut Error, bytes: usize) {
 }
 
 /// Decodes one packet and what came with it.
-pub(crate) fn decode(mut packet: &[u8], mut passed: Vec<Passed>) -> Result<Decoded, Malformed> {
+pub(crate) fn decode(
+    mut packet: &[u8],
+    mut passed: Vec<Passed>,
+    local_bytes: &Cell<u32>,
+) -> Result<Decoded, Malformed> {
     let mut options = ReaderOptions::new();
     // A packet read twice over: every field is read once here.
     options.traversal_limit_in_words(Some(limits::PACKET_BYTES_MAX / 4));
@@ -296,6 +303,7 @@ pub(crate) fn decode(mut packet: &[u8], mut passed: Vec<Passed>) -> Result<Decod
     let message = serialize::read_message_from_flat_slice(&mut packet, options)?;
     let reply: executor_capnp::reply::Reader<'_> = message.get_root()?;
     let id = reply.get_id();
+    local_bytes.set(local_bytes.get().max(reply.get_local_bytes()));
     let found = passed.len();
     let count = |expected| {
         if found == expected { Ok(()) } else { Err(Malformed::Descriptors { found, expected }) }

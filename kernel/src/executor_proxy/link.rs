@@ -161,6 +161,8 @@ pub(crate) struct Link {
     /// How many were ever awaited of both, and how often it told of one that was not.
     awaited: Cell<u64>,
     unawaited: Cell<u64>,
+    /// How many bytes of local memory for a thread its driver keeps ready, as it said.
+    local_bytes: Cell<u32>,
     /// How long it may be silent.
     patience: Duration,
 }
@@ -193,6 +195,7 @@ impl Link {
             swapped: RefCell::default(),
             awaited: Cell::new(0),
             unawaited: Cell::new(0),
+            local_bytes: Cell::new(0),
             patience,
         });
         let running = Rc::clone(&link);
@@ -259,6 +262,11 @@ impl Link {
     }
 
     /// Tells when the executor ends this session on its own. Ends with an error when the link does.
+    /// How many bytes of local memory for a thread the executor's driver keeps ready, as it said.
+    pub(crate) fn local_bytes(&self) -> u32 {
+        self.local_bytes.get()
+    }
+
     pub(crate) fn session_ended(&self, session: u32) -> oneshot::Receiver<Error> {
         let (sender, receiver) = oneshot::channel();
         if self.failure.get().is_none() {
@@ -419,7 +427,7 @@ impl Link {
                 Err(error) => return gone(&error),
             };
             self.heard.set(Instant::now());
-            match answer::decode(&bytes, passed) {
+            match answer::decode(&bytes, passed, &self.local_bytes) {
                 // Not an answer to anything: it says why it ends.
                 Ok(answer::Decoded::Reply(0, Err(error))) => return lost(error),
                 // Whoever does not read what is sent could else have any number of requests wait.

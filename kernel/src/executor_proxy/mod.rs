@@ -256,6 +256,15 @@ impl Device {
         }
     }
 
+    /// Notes that the driver keeps so many bytes of local memory ready, whoever they were for and whatever became of that.
+    pub(crate) fn note_local(&self, info: &DeviceInfo, thread_bytes: u32) {
+        let bytes = u64::from(thread_bytes).saturating_mul(info.threads());
+        if bytes > self.local_bytes.get() && !self.is_isolated() {
+            self.local_bytes.set(bytes);
+            self.set_total(info);
+        }
+    }
+
     /// How many bytes of local memory there is room for.
     pub(crate) fn local_bytes_max(&self, info: &DeviceInfo) -> u64 {
         let others = self.others_bytes(info);

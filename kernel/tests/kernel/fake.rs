@@ -102,6 +102,8 @@ pub(crate) struct Manners {
     pub(crate) holds_loads: bool,
     /// Threads of each image need this much local memory more.
     pub(crate) more_local_bytes: u32,
+    /// Refuses images behind the moment at which their local memory was made room for.
+    pub(crate) refuses_grown: bool,
     /// Has this much memory for arenas; 0 for as much as it says.
     pub(crate) arena_bytes_max: u64,
     /// Cannot swap this session out; 0 for none.
@@ -568,6 +570,14 @@ impl Fake {
                 if LOCAL_BYTES + manners.more_local_bytes > local_bytes_max {
                     let error = Error::new(ErrorCode::OutOfMemory, "no room for local memory");
                     return refuse(error.remedy("set the limit of local_bytes"));
+                }
+                if manners.refuses_grown {
+                    let error = Error::new(ErrorCode::LimitReached, "too many names");
+                    let local_bytes = LOCAL_BYTES + manners.more_local_bytes;
+                    return send(socket, id, None, move |mut reply| {
+                        reply.set_local_bytes(local_bytes);
+                        error.write(reply.init_error());
+                    });
                 }
                 if manners.holds_loads {
                     hold(Reference::Loaded(id, entries))

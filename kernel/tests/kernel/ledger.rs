@@ -293,6 +293,28 @@ fn local_memory_beyond_what_is_usual_is_taken_from_all_and_does_not_come_back() 
 }
 
 #[test]
+fn local_memory_that_an_image_made_grow_which_was_refused_then_is_taken_from_all() {
+    let more = 16 << 20;
+    let manners = Manners { more_local_bytes: more, refuses_grown: true, ..Manners::default() };
+    with_changed_kernel(manners, two_entries, async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let (session, other) = (client.open("one").await.unwrap(), client.open("other").await.unwrap());
+        let local = (u64::from(LOCAL_BYTES + more) - USUAL_LOCAL_BYTES) * THREADS;
+        let token = sent(&harness, &session).await;
+        assert_eq!(load(&session, token).await.err().unwrap().code, ErrorCode::LimitReached);
+        assert_eq!(uses(&client, Resource::LocalBytes).await, 0, "the session has no image");
+        let sessions = client.status().await.sessions;
+        let used: u64 = sessions.iter().map(|session| used(&session.ledger, Resource::DeviceBytes)).sum();
+        let most = (MEMORY_BYTES - used - local) / ARENA_BYTES * ARENA_BYTES;
+        assert_eq!(other.allocate(most + ARENA_BYTES).await.err().unwrap().code, ErrorCode::OutOfMemory);
+        drop(other.allocate(most).await.unwrap());
+        drop((session, other));
+        client.leave();
+        everything_given_back(&harness.directory).await;
+    });
+}
+
+#[test]
 fn what_verifying_a_text_takes_is_charged_until_it_is_loaded() {
     with_changed_kernel(Manners::default(), two_entries, async |harness| {
         let client = Client::new(&harness.directory).await;

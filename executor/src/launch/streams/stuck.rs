@@ -51,11 +51,6 @@ impl Streams {
         self.streams.iter_mut().flatten().for_each(|stream| stream.seen.1 = None);
     }
 
-    /// How many streams have work on the device.
-    pub(crate) fn busy(&self) -> usize {
-        self.streams.iter().flatten().filter(|stream| !stream.marks.is_empty() || stream.unmarked > 0).count()
-    }
-
     /// Since when no work has passed of a stream that has some, and waits for no other: of that which has gone on so for longest.
     /// Other streams may go on meanwhile.
     pub(crate) fn stuck_since(&mut self, now: Instant) -> Option<Instant> {

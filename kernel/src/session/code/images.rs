@@ -236,7 +236,9 @@ impl Session {
                 entry.write(list.reborrow().get(at));
             }
         });
-        let loaded = match loaded.await? {
+        let loaded = loaded.await;
+        self.note_local();
+        let loaded = match loaded? {
             Answer::Loaded(loaded)
                 if loaded.entries.len() == entries.len() && loaded.code_bytes <= code_bytes_max =>
             {
@@ -267,8 +269,15 @@ impl Session {
         Ok((held, entries))
     }
 
+    /// Takes note of what the driver keeps for local memory: an image that was refused may have made it grow.
+    fn note_local(&self) {
+        let incarnation = self.incarnation();
+        self.device.note_local(&incarnation.info, incarnation.link.local_bytes());
+    }
+
     /// How many bytes of local memory a thread of an image may need, as far as is left of what the session and the device have.
     fn local_bytes_max(&self) -> u32 {
+        self.note_local();
         let info = &self.incarnation().info;
         let charged = self.local.borrow().as_ref().map_or(0, Charge::amount);
         let left = self.device.ledger.borrow().left(self.account, Resource::LocalBytes);
