@@ -572,11 +572,9 @@ impl Fake {
                     return refuse(error.remedy("set the limit of local_bytes"));
                 }
                 if manners.refuses_grown {
-                    let error = Error::new(ErrorCode::LimitReached, "too many names");
-                    let local_bytes = LOCAL_BYTES + manners.more_local_bytes;
-                    return send(socket, id, None, move |mut reply| {
-                        reply.set_local_bytes(local_bytes);
-                        error.write(reply.init_error());
+                    return send(socket, id, None, |mut reply| {
+                        reply.set_local_bytes(LOCAL_BYTES + manners.more_local_bytes);
+                        Error::new(ErrorCode::LimitReached, "too many names").write(reply.init_error());
                     });
                 }
                 if manners.holds_loads {
