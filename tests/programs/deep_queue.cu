@@ -1,4 +1,5 @@
-// Keeps as much work queued as it may, of kernels that are not long, for so many seconds. `deep_queue SECONDS [TURNS]`
+// Keeps as much work queued as it may, of kernels that are not long, for so many seconds. `deep_queue [SECONDS [TURNS]]`: of 0.6 ms on
+// an H200 with 700,000 turns.
 #include "program.h"
 
 #include <chrono>
@@ -12,8 +13,8 @@ __global__ void some(unsigned *at, unsigned turns) {
 int main(int argc, char **argv) {
     const Program program("deep_queue", argc, argv);
     using Clock = std::chrono::steady_clock;
-    const double seconds = argc > 1 ? std::atof(argv[1]) : 1;
-    const unsigned turns = argc > 2 ? std::atoi(argv[2]) : 100000;
+    const double seconds = argc > 1 ? std::atof(argv[1]) : 0.02;
+    const unsigned turns = argc > 2 ? std::atoi(argv[2]) : 200;
     unsigned *at;
     CHECK(cudaMalloc(&at, 8192));
     long launches = 0;
