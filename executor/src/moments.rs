@@ -48,10 +48,12 @@ const LOOK_LATE: Duration = Duration::from_millis(5);
 /// Work that a session may have on the device while somebody waits for such a moment; how long that is so at a time; and for how many
 /// times as long it is not, afterwards.
 pub(crate) const NARROW: u32 = 4;
+/// Whose work does not pass for so long may have as much as ever.
+pub(crate) const NARROW_STUCK: Duration = Duration::from_millis(200);
 const NARROW_MAX: Duration = Duration::from_secs(10);
 const WIDE: u32 = 1;
 /// How long somebody waits for what is queued, before work is held back.
-const QUEUED_MAX: Duration = Duration::from_secs(4);
+const QUEUED_MAX: Duration = Duration::from_secs(2);
 /// When the gate is shut, what takes no longer passes before anybody is ended.
 const SHORT: Duration = Duration::from_secs(1);
 /// When the work of somebody who was ended is gone, so long nobody is.
@@ -249,11 +251,12 @@ impl Executor {
         self.closing.load(Ordering::Acquire) == 0 && self.sessions().iter().all(is_idle)
     }
 
-    /// Whether every session has little on the device, or cannot have.
+    /// Whether every session has little on the device, or what does not pass.
     fn is_near(&self) -> bool {
         let has_little = |session: &Arc<Session>| {
-            let streams = &mut session.state.lock().streams;
-            streams.mark_all().is_ok() && streams.in_flight() <= NARROW
+            let mut state = session.state.lock();
+            let goes_on = state.goes_on_for(NARROW_STUCK);
+            state.streams.mark_all().is_ok() && (goes_on || state.streams.in_flight() <= NARROW)
         };
         self.sessions().iter().all(has_little)
     }

@@ -170,8 +170,10 @@ impl Streams {
         priority: i32,
         context: u64,
     ) -> Result<u64, Status> {
-        let live = self.slots.iter().filter(|slot| slot.word.load(Ordering::Relaxed) & LIVE != 0).count();
-        if context != 0 && live > late::AT_ONCE {
+        // Counted and made by one thread at a time: else many threads find few, and make them all.
+        let making = self.late.making();
+        if context != 0 && self.live() > late::AT_ONCE {
+            drop(making);
             let first = u32::try_from(self.slots.len()).map_err(|_| Status::UNKNOWN)?;
             return self.late.add(order, priority, context, first);
         }
@@ -180,6 +182,11 @@ impl Streams {
                 report::once(late::ALL_IN_USE);
             }
         })
+    }
+
+    /// How many streams of the session's the process has.
+    fn live(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.word.load(Ordering::Relaxed) & LIVE != 0).count()
     }
 
     fn create_now(

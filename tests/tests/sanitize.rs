@@ -89,7 +89,10 @@ fn each_mistake_is_told_once_with_its_line_its_count_and_the_other_thread() {
         ("barrier_apart", vec![two(sync, "barrierApart", ["// barrier apart", "// elsewhere"], 1)]),
         ("lanes_exited", vec![two(sync, "lanesExited", ["// lanes exited", "} // lanes exited's end"], 16)]),
         ("own_lane", vec![told(sync, "ownLaneNotNamed", "// own lane", "mask 0xffff ", 16)]),
-        ("masks_differ", vec![two(sync, "masksDiffer", ["// masks differ", "// masks differ"], 32)]),
+        (
+            "masks_differ",
+            vec![told(sync, "neverMet", "// masks differ", "wait elsewhere and do not come", 1)],
+        ),
         ("lanes_elsewhere", vec![two(sync, "neverMet", ["// lanes elsewhere", "// their others"], 1)]),
     ];
     for (name, mistakes) in expected {

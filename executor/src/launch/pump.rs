@@ -14,7 +14,7 @@ use crate::{
     control::{link::Link, server::lose_device},
     device,
     launch::{records, slices::Rest, streams::Held},
-    moments::NARROW,
+    moments::{NARROW, NARROW_STUCK},
     session::{Session, State, Swapped, bindings::Object, report},
 };
 
@@ -297,7 +297,9 @@ fn submit(
 
 /// Whether the session may have more in flight; looks at the marks only where it must.
 fn has_room(state: &mut State) -> Result<bool, DeviceError> {
-    let most = if state.gate.is_narrow() { NARROW } else { limits::IN_FLIGHT_MAX };
+    // Work that does not pass may wait for what is held back: kernels of several streams that wait for each other.
+    let is_narrow = state.gate.is_narrow() && !state.goes_on_for(NARROW_STUCK);
+    let most = if is_narrow { NARROW } else { limits::IN_FLIGHT_MAX };
     if state.streams.in_flight_at_most() < most {
         return Ok(true);
     }

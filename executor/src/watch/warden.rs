@@ -97,6 +97,16 @@ impl State {
         busy.stuck = stuck;
     }
 
+    #[cfg(test)]
+    pub(crate) fn be_stuck_since(&mut self, since: Instant) {
+        self.busy.stuck = Some(since);
+    }
+
+    /// Whether a single piece of its work has not passed for so long.
+    pub(crate) fn goes_on_for(&self, long: Duration) -> bool {
+        self.busy.stuck.is_some_and(|since| since.elapsed() > long) && self.streams.waits_for_single_pieces()
+    }
+
     fn named(&self) -> &str {
         self.busy.entry.as_deref().unwrap_or("work without a kernel")
     }

@@ -261,12 +261,12 @@ impl Link {
         self.fail(Failure::new(reason));
     }
 
-    /// Tells when the executor ends this session on its own. Ends with an error when the link does.
     /// How many bytes of local memory for a thread the executor's driver keeps ready, as it said.
     pub(crate) fn local_bytes(&self) -> u32 {
         self.local_bytes.get()
     }
 
+    /// Tells when the executor ends this session on its own. Ends with an error when the link does.
     pub(crate) fn session_ended(&self, session: u32) -> oneshot::Receiver<Error> {
         let (sender, receiver) = oneshot::channel();
         if self.failure.get().is_none() {

@@ -1,6 +1,6 @@
 //! Streams that are made when something is first asked of them: frameworks make a hundred and use a few, and a session has 64.
 //!
-//! Where a program uses more than there are, those that come last share one that was made late, of the same kind: they work in its
+//! Where a program uses more than there are, those that come last share one that was made late, of a like kind: they work in its
 //! order, which CUDA allows, since no program may count on streams that run side by side. What they cannot share is a capture.
 
 use std::{
@@ -24,6 +24,8 @@ pub(super) const AT_ONCE: usize = 32;
 pub(super) const ALL_IN_USE: &str =
     "all 64 streams of the session are in use (some may be the library's): destroy some, or use fewer";
 const _: () = assert!(STREAMS_MAX == 64);
+/// So many are made only for kinds of which there is none yet.
+const KEPT: usize = 4;
 /// Such streams of a program at a time.
 const LATE_MAX: usize = 4096;
 
@@ -33,6 +35,18 @@ pub(super) struct Kinds {
     order: Order,
     priority: i32,
     context: u64,
+}
+
+impl Kinds {
+    /// Priorities are a hint.
+    fn is_same_but_for_priority(self, other: Kinds) -> bool {
+        (self.order, self.context) == (other.order, other.context)
+    }
+
+    /// A stream that the legacy one orders with can stand for one that it does not.
+    fn can_stand_for(self, other: Kinds) -> bool {
+        self.context == other.context && (self.order == other.order || other.order == Order::NonBlocking)
+    }
 }
 
 /// A stream that is made later.
@@ -58,6 +72,11 @@ pub(super) struct LateStreams {
 }
 
 impl LateStreams {
+    /// Keeps others from making streams.
+    pub(super) fn making(&self) -> impl Sized + '_ {
+        self.made.lock()
+    }
+
     /// Notes one. Its handle names a place behind those of the session's streams.
     pub(super) fn add(&self, order: Order, priority: i32, context: u64, first: u32) -> Result<u64, Status> {
         let mut list = self.places.write();
@@ -122,31 +141,45 @@ impl Streams {
         self.named(handle)
     }
 
-    /// Makes a stream, or has it be one that is there.
+    /// Makes a stream, or has it be one that is there: where there are no more, and where the last few are kept for other kinds.
     pub(super) fn make_or_share(&self, session: &Session, kinds: Kinds) -> Result<u64, Status> {
         let mut made = self.late.made.lock();
+        let is_scarce = self.live() + KEPT >= self.slots.len();
+        if is_scarce && let Some(handle) = self.share(&mut made, kinds, Kinds::is_same_but_for_priority)? {
+            return Ok(handle);
+        }
         match self.create_now(session, kinds.order, kinds.priority, kinds.context) {
             Ok(handle) => {
                 made.insert(handle, (kinds, 1));
                 Ok(handle)
             }
             Err(Status::OUT_OF_MEMORY) => {
-                let fits = made.iter_mut().filter(|(handle, (like, _))| {
-                    *like == kinds
-                        && self
-                            .named(**handle)
-                            .is_ok_and(|target| matches!(self.captures.of(target), Ok(None)))
-                });
-                let Some((handle, (_, sharers))) = fits.min_by_key(|(_, (_, sharers))| *sharers) else {
+                self.share(&mut made, kinds, Kinds::can_stand_for)?.ok_or_else(|| {
                     report::once(ALL_IN_USE);
-                    return Err(Status::OUT_OF_MEMORY);
-                };
-                *sharers += 1;
-                self.captures.shared.fetch_or(self.named(*handle)?.bit(), Ordering::SeqCst);
-                Ok(*handle)
+                    Status::OUT_OF_MEMORY
+                })
             }
             Err(other) => Err(other),
         }
+    }
+
+    /// The one of those that were made that `may` stand for another, and stands for fewest; of the same priority where one is.
+    fn share(
+        &self,
+        made: &mut BTreeMap<u64, (Kinds, usize)>,
+        kinds: Kinds,
+        may: fn(Kinds, Kinds) -> bool,
+    ) -> Result<Option<u64>, Status> {
+        let fits = made.iter_mut().filter(|(handle, (like, _))| {
+            let is_free =
+                || self.named(**handle).is_ok_and(|target| matches!(self.captures.of(target), Ok(None)));
+            may(*like, kinds) && is_free()
+        });
+        let least = fits.min_by_key(|(_, (like, sharers))| (like.priority != kinds.priority, *sharers));
+        let Some((handle, (_, sharers))) = least else { return Ok(None) };
+        *sharers += 1;
+        self.captures.shared.fetch_or(self.named(*handle)?.bit(), Ordering::SeqCst);
+        Ok(Some(*handle))
     }
 
     /// Destroys a stream that was made late, unless others share it.

@@ -51,6 +51,11 @@ impl Streams {
         self.streams.iter_mut().flatten().for_each(|stream| stream.seen.1 = None);
     }
 
+    /// Whether the next marks tell of single pieces of work: what does not pass then is one of those, and no queue.
+    pub(crate) fn waits_for_single_pieces(&self) -> bool {
+        self.streams.iter().flatten().filter_map(|stream| stream.marks.front()).all(|mark| mark.count <= 1)
+    }
+
     /// Since when no work has passed of a stream that has some, and waits for no other: of that which has gone on so for longest.
     /// Other streams may go on meanwhile.
     pub(crate) fn stuck_since(&mut self, now: Instant) -> Option<Instant> {
