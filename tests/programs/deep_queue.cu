@@ -28,5 +28,7 @@ int main(int argc, char **argv) {
     }
     const Clock::time_point waits = Clock::now();
     CHECK(cudaDeviceSynchronize());
-    return Program::pass("%ld launches, the longest took %.3f s; %.3f s until all were done", launches, longest, since(waits));
+    const double waited = since(waits);
+    CHECK(cudaFree(at));
+    return Program::pass("%ld launches, the longest took %.3f s; %.3f s until all were done", launches, longest, waited);
 }
