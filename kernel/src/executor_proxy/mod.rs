@@ -256,9 +256,11 @@ impl Device {
         }
     }
 
-    /// Notes that the driver keeps so many bytes of local memory ready, whoever they were for and whatever became of that.
+    /// Notes that the driver keeps so many bytes of local memory ready for each thread as long as its process lives, whoever they were
+    /// for and whatever became of that.
     pub(crate) fn note_local(&self, info: &DeviceInfo, thread_bytes: u32) {
         let bytes = u64::from(thread_bytes).saturating_mul(info.threads());
+        // What the process of an isolated session has beside its memory is that session's.
         if bytes > self.local_bytes.get() && !self.is_isolated() {
             self.local_bytes.set(bytes);
             self.set_total(info);
@@ -275,24 +277,6 @@ impl Device {
                 self.limits.local_bytes_beside(info, used.saturating_add(others)).max(self.local_bytes.get())
             }
         }
-    }
-
-    /// Leaves the driver room for so many bytes of local memory, which it keeps as long as its process lives.
-    pub(crate) fn leave_local(&self, info: &DeviceInfo, bytes: u64) -> Result<(), Error> {
-        // What the process of an isolated session has beside its memory is that session's.
-        if bytes <= self.local_bytes.get() || self.is_isolated() {
-            return Ok(());
-        }
-        let amounts = self.limits.total_amounts_beside(info, bytes, self.others_bytes(info));
-        let mut ledger = self.ledger.borrow_mut();
-        if ledger.used().get(Resource::DeviceBytes) > amounts.get(Resource::DeviceBytes) {
-            let what =
-                format!("the device has no room for {bytes} bytes of local memory beside what is allocated");
-            return Err(Error::new(ErrorCode::OutOfMemory, what));
-        }
-        ledger.set_limits(amounts);
-        self.local_bytes.set(bytes);
-        Ok(())
     }
 
     /// What sessions may not use: executors that wait have it, or nobody who is known.

@@ -255,13 +255,10 @@ impl Session {
         }
         let infos = loaded.entries;
         // The device has it already, and `local_bytes_max` said that there was room.
-        let thread_bytes = infos.iter().map(|info| u64::from(info.local_bytes)).max().unwrap_or(0);
-        let local_bytes = thread_bytes.saturating_mul(self.incarnation().info.threads());
+        let thread_bytes = infos.iter().map(|info| info.local_bytes).max().unwrap_or(0);
+        self.device.note_local(&self.incarnation().info, thread_bytes);
+        let local_bytes = u64::from(thread_bytes).saturating_mul(self.incarnation().info.threads());
         self.settle_local(local_bytes)?;
-        if let Err(error) = self.device.leave_local(&self.incarnation().info, local_bytes) {
-            self.settle_local(0)?;
-            return Err(error);
-        }
         code.local_bytes.set(local_bytes);
         let entries: Vec<_> = entries.into_iter().zip(infos.into_iter().map(Rc::new)).collect();
         code.entries.borrow_mut().clone_from(&entries);
