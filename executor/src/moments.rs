@@ -76,6 +76,8 @@ pub(crate) struct Gate {
     closed: AtomicU32,
     shut: AtomicBool,
     narrow: AtomicBool,
+    /// How many have it be so.
+    narrowing: AtomicU32,
     narrowed: Mutex<Narrowed>,
 }
 
@@ -195,10 +197,6 @@ impl Waits {
         Entered { wait, waits: self.clone() }
     }
 
-    fn count(&self) -> usize {
-        self.0.lock().len()
-    }
-
     fn overdue(&self, now: Instant, patience: Duration) -> Vec<Arc<Wait>> {
         let is_overdue = |wait: &&Arc<Wait>| {
             let waits = !wait.in_vain.load(Ordering::Acquire);
@@ -220,14 +218,20 @@ impl Drop for Entered {
     }
 }
 
-/// Has the gate be as wide as before once the last has gone who waited. Dropped before its place among those.
-struct Narrow<'a>(&'a Executor);
+/// Has the gate be as wide as before once the last has gone who had it be narrow.
+struct Narrow<'a>(&'a Gate);
+
+impl<'a> Narrow<'a> {
+    fn new(gate: &'a Gate) -> Self {
+        gate.narrowing.fetch_add(1, Ordering::AcqRel);
+        Self(gate)
+    }
+}
 
 impl Drop for Narrow<'_> {
     fn drop(&mut self) {
-        // Its own wait is still among them.
-        if self.0.waits.count() <= 1 {
-            self.0.gate.narrow(Instant::now(), false);
+        if self.0.narrowing.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.narrow(Instant::now(), false);
         }
     }
 }
@@ -280,7 +284,7 @@ impl Executor {
         let began = Instant::now();
         let mut patience = PATIENCE_MIN;
         let mut work = Some(work);
-        let _narrow = Narrow(self);
+        let _narrow = Narrow::new(&self.gate);
         loop {
             need.live()?;
             let is_narrow = self.gate.narrow(Instant::now(), true);
@@ -516,6 +520,17 @@ mod tests {
         assert!(!narrowed.look(at(5), true) && !narrowed.look(at(6), true) && narrowed.look(at(7), true));
         assert!(narrowed.look(at(16), true) && !narrowed.look(at(17), true), "for so long at most");
         assert!(!narrowed.look(at(26), true) && narrowed.look(at(27), true));
+    }
+
+    #[test]
+    fn the_gate_is_wide_again_when_the_last_has_gone_who_had_it_be_narrow() {
+        let gate = Gate::default();
+        let (first, second) = (Narrow::new(&gate), Narrow::new(&gate));
+        assert!(gate.narrow(Instant::now(), true));
+        drop(first);
+        assert!(gate.is_narrow());
+        drop(second);
+        assert!(!gate.is_narrow(), "whoever else waits for something");
     }
 
     #[test]
