@@ -18,7 +18,7 @@ use crate::compiled::{self, Engine};
 use crate::exec::{Block, Core, Grid, Progress, Random};
 use crate::health::Health;
 use crate::memory::space::AddressSpace;
-use crate::room::{Room, Taken};
+use crate::room::{Patience, Room, Taken, Taker};
 
 /// Blocks that one thread keeps in work at most.
 const RESIDENT_MAX: usize = 32;
@@ -28,6 +28,8 @@ const RESIDENT_BYTES_MAX: u64 = 64 << 20;
 const LONG: Duration = Duration::from_millis(10);
 /// How long a thread waits for room for a block at a time.
 const WAIT: Duration = Duration::from_millis(10);
+/// How whoever made a launch waits, who asks until there is room.
+const IN_TURN: Patience = Patience::InTurn(WAIT);
 /// How long a pool thread stays with one launch.
 const STAY: Duration = Duration::from_millis(5);
 
@@ -35,7 +37,9 @@ const STAY: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 struct Job {
     grid: Arc<Grid>,
-    room: Arc<Room>,
+    room: Taker,
+    /// Threads that may work on it: the pool's, and whose launch it is.
+    workers: u64,
     next: AtomicU64,
     failed: AtomicBool,
     helpers: Mutex<usize>,
@@ -45,7 +49,15 @@ struct Job {
 impl Job {
     fn take(&self) -> Option<u64> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
+        if number + 1 == self.in_work_max() {
+            self.room.stop_waiting();
+        }
         (number < self.grid.block_count()).then_some(number)
+    }
+
+    /// How many blocks all threads together keep in work.
+    fn in_work_max(&self) -> u64 {
+        (self.resident_max() as u64).saturating_mul(self.workers).min(self.grid.block_count())
     }
 
     fn has_more(&self) -> bool {
@@ -66,8 +78,8 @@ impl Job {
         warps * self.grid.program.warp_bytes() + u64::from(self.grid.shared_bytes())
     }
 
-    /// A block that has not begun, where there is room for it within so long.
-    fn block(&self, patience: Duration) -> Option<Block> {
+    /// A block that has not begun, where there is room for it.
+    fn block(&self, patience: Patience) -> Option<Block> {
         // Those of a grid that is on the device as a whole have theirs already.
         let bytes = if self.grid.together { 0 } else { self.block_bytes() };
         Some(Block::new(&self.grid, self.room.take(bytes, patience)?))
@@ -77,8 +89,10 @@ impl Job {
     fn room_for_all(&self, health: &Health) -> Option<Taken> {
         let blocks = if self.grid.together { self.grid.block_count() } else { 0 };
         let bytes = self.block_bytes().saturating_mul(blocks);
-        let mut waits = std::iter::from_fn(|| (!health.is_lost()).then(|| self.room.take(bytes, WAIT)));
-        waits.find_map(|taken| taken)
+        let mut waits = std::iter::from_fn(|| (!health.is_lost()).then(|| self.room.take(bytes, IN_TURN)));
+        let taken = waits.find_map(|taken| taken);
+        self.room.stop_waiting();
+        taken
     }
 
     /// Runs blocks until there are none, or, between two of them, until it has done so for as long as it may.
@@ -108,7 +122,8 @@ impl Job {
                 if stay.is_some_and(|stay| now.duration_since(since) > stay) {
                     return;
                 }
-                match start(&mut spare, WAIT) {
+                let patience = if stay.is_none() { IN_TURN } else { Patience::Within(WAIT) };
+                match start(&mut spare, patience) {
                     Some(block) => resident.push_back(block),
                     // Whose launch it is waits for room.
                     None if stay.is_none() && self.has_more() => {}
@@ -130,7 +145,7 @@ impl Job {
                     compiled::meanwhile(&self.grid.program, self.grid.engine, self.grid.threads);
                     if resident.len() + 1 < resident_max
                         && self.has_more()
-                        && let Some(more) = start(&mut spare, Duration::ZERO)
+                        && let Some(more) = start(&mut spare, Patience::None)
                     {
                         resident.push_back(more);
                     }
@@ -157,7 +172,7 @@ impl Job {
         let mut spare: Vec<Block> = Vec::new();
         while !health.is_lost() {
             while resident.len() < resident_max && self.has_more() {
-                let patience = if resident.is_empty() { WAIT } else { Duration::ZERO };
+                let patience = if resident.is_empty() { IN_TURN } else { Patience::None };
                 let Some(mut block) = spare.pop().or_else(|| self.block(patience)) else { break };
                 let Some(number) = self.take() else { break };
                 block.restart(number);
@@ -234,7 +249,8 @@ impl Pool {
         }
         let job = Arc::new(Job {
             grid,
-            room: Arc::clone(&self.shared.room),
+            room: Taker::new(&self.shared.room),
+            workers: self.threads.len() as u64 + 1,
             next: AtomicU64::new(0),
             failed: AtomicBool::new(false),
             helpers: Mutex::new(0),
@@ -264,6 +280,7 @@ impl Pool {
             job.work(core, health, None);
         });
         core.forget();
+        job.room.stop_waiting();
         if !alone {
             self.shared.jobs.lock().list.retain(|other| !Arc::ptr_eq(other, &job));
             let mut helpers = job.helpers.lock();

@@ -2,7 +2,12 @@
 //!
 //! A device gives so much memory to so many blocks, and others start when those have ended. So do blocks here that take more
 //! than [`SMALL`]; what is smaller is bounded by how many blocks a thread keeps in work.
+//!
+//! Launches that find no room stand in a queue, and nobody takes room before the first of it: a launch with large blocks has
+//! its turn when those that run have ended, however many with smaller ones come. The first stays so until all of its blocks have
+//! begun: they may wait for each other.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,29 +18,100 @@ const SMALL: u64 = 1 << 20;
 /// All others together.
 const TOTAL: u64 = 2 << 30;
 
-/// How much is left.
+/// How much is left, and which launches wait for it, the first at the front.
+#[derive(Debug)]
+struct Left {
+    bytes: u64,
+    queue: VecDeque<u64>,
+    launches: u64,
+}
+
+impl Left {
+    fn take(&mut self, bytes: u64, launch: u64) -> bool {
+        if self.bytes < bytes || self.queue.front().is_some_and(|first| *first != launch) {
+            return false;
+        }
+        self.bytes -= bytes;
+        true
+    }
+}
+
+/// All of it.
 #[derive(Debug)]
 pub(crate) struct Room {
-    left: Mutex<u64>,
-    freed: Condvar,
+    left: Mutex<Left>,
+    /// Room was given back, or whoever was the first to wait waits no more.
+    changed: Condvar,
 }
 
 impl Room {
     pub(crate) fn new() -> Self {
-        Self { left: Mutex::new(TOTAL), freed: Condvar::new() }
+        let left = Left { bytes: TOTAL, queue: VecDeque::new(), launches: 0 };
+        Self { left: Mutex::new(left), changed: Condvar::new() }
+    }
+}
+
+/// What somebody does who finds no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    None,
+    /// Waits for so long.
+    Within(Duration),
+    /// The same, and the launch stands in the queue from then on: somebody has to ask for it until all of its blocks have begun,
+    /// or to [end the wait](Taker::stop_waiting).
+    InTurn(Duration),
+}
+
+/// A launch that takes room.
+#[derive(Debug)]
+pub(crate) struct Taker {
+    room: Arc<Room>,
+    launch: u64,
+}
+
+impl Taker {
+    pub(crate) fn new(room: &Arc<Room>) -> Self {
+        let mut left = room.left.lock();
+        left.launches += 1;
+        Self { room: Arc::clone(room), launch: left.launches }
     }
 
-    /// Room for so many bytes, if it is there within so long. What is larger than all there is gets all.
-    pub(crate) fn take(self: &Arc<Self>, bytes: u64, patience: Duration) -> Option<Taken> {
+    /// Room for so many bytes, if there is some. What is larger than all there is gets all.
+    pub(crate) fn take(&self, bytes: u64, patience: Patience) -> Option<Taken> {
         let bytes = if bytes <= SMALL { 0 } else { bytes.min(TOTAL) };
-        if bytes > 0 {
-            let mut left = self.left.lock();
-            if *left < bytes {
-                self.freed.wait_for(&mut left, patience);
-            }
-            *left = left.checked_sub(bytes)?;
+        if bytes > 0 && !self.is_taken(bytes, patience) {
+            return None;
         }
-        Some(Taken { room: Arc::clone(self), bytes })
+        Some(Taken { room: Arc::clone(&self.room), bytes })
+    }
+
+    fn is_taken(&self, bytes: u64, patience: Patience) -> bool {
+        let mut left = self.room.left.lock();
+        let mut is_taken = left.take(bytes, self.launch);
+        if let (false, Patience::Within(long) | Patience::InTurn(long)) = (is_taken, patience) {
+            if matches!(patience, Patience::InTurn(_)) && !left.queue.contains(&self.launch) {
+                left.queue.push_back(self.launch);
+            }
+            self.room.changed.wait_for(&mut left, long);
+            is_taken = left.take(bytes, self.launch);
+        }
+        is_taken
+    }
+
+    /// Leaves the queue, if it is in it: nobody asks any more, and the next may find room.
+    pub(crate) fn stop_waiting(&self) {
+        let mut left = self.room.left.lock();
+        let before = left.queue.len();
+        left.queue.retain(|launch| *launch != self.launch);
+        if left.queue.len() != before {
+            self.room.changed.notify_all();
+        }
+    }
+}
+
+impl Drop for Taker {
+    fn drop(&mut self) {
+        self.stop_waiting();
     }
 }
 
@@ -49,8 +125,8 @@ pub(crate) struct Taken {
 impl Drop for Taken {
     fn drop(&mut self) {
         if self.bytes > 0 {
-            *self.room.left.lock() += self.bytes;
-            self.room.freed.notify_all();
+            self.room.left.lock().bytes += self.bytes;
+            self.room.changed.notify_all();
         }
     }
 }
@@ -59,10 +135,13 @@ impl Drop for Taken {
 mod tests {
     use super::*;
 
+    const MOMENT: Patience = Patience::InTurn(Duration::from_micros(1));
+
     #[test]
     fn large_blocks_have_so_much_together_and_small_ones_are_not_counted() {
         let room = Arc::new(Room::new());
-        let take = |bytes| room.take(bytes, Duration::ZERO);
+        let taker = Taker::new(&room);
+        let take = |bytes| taker.take(bytes, Patience::None);
         let half = take(TOTAL / 2).unwrap();
         let other = take(TOTAL / 2).unwrap();
         assert!(take(SMALL + 1).is_none());
@@ -74,6 +153,43 @@ mod tests {
         let all = take(u64::MAX).unwrap();
         assert!(take(SMALL + 1).is_none());
         drop(all);
-        assert_eq!(*room.left.lock(), TOTAL);
+        assert_eq!(room.left.lock().bytes, TOTAL);
+    }
+
+    #[test]
+    fn whoever_waits_for_room_has_it_before_those_that_come_later() {
+        let room = Arc::new(Room::new());
+        let [running, large, small] = [(); 3].map(|()| Taker::new(&room));
+        let runs = running.take(TOTAL / 4, MOMENT).unwrap();
+        assert!(large.take(TOTAL, MOMENT).is_none());
+        // There is room, but somebody waits.
+        assert!(small.take(TOTAL / 4, MOMENT).is_none());
+        assert!(running.take(TOTAL / 4, Patience::None).is_none());
+        drop(runs);
+        assert!(small.take(TOTAL / 4, MOMENT).is_none());
+        drop(large.take(TOTAL / 2, MOMENT).unwrap());
+        // Its next block.
+        assert!(small.take(TOTAL / 4, MOMENT).is_none());
+        drop(large.take(TOTAL / 2, Patience::None).unwrap());
+        large.stop_waiting();
+        let taken = small.take(TOTAL / 4, MOMENT).unwrap();
+        small.stop_waiting();
+        assert!(running.take(TOTAL / 4, Patience::None).is_some(), "nobody waits any more");
+        drop(taken);
+    }
+
+    #[test]
+    fn a_launch_that_ends_waits_for_nothing() {
+        let room = Arc::new(Room::new());
+        let [running, gone, next] = [(); 3].map(|()| Taker::new(&room));
+        let runs = running.take(TOTAL / 2, MOMENT).unwrap();
+        let elsewhere = Patience::Within(Duration::from_micros(1));
+        assert!(gone.take(TOTAL, elsewhere).is_none() && room.left.lock().queue.is_empty());
+        assert!(gone.take(TOTAL, MOMENT).is_none());
+        assert!(next.take(TOTAL / 4, Patience::None).is_none());
+        drop(gone);
+        assert!(next.take(TOTAL / 4, Patience::None).is_some());
+        drop(runs);
+        assert!(room.left.lock().queue.is_empty());
     }
 }
