@@ -126,7 +126,7 @@ pub(crate) struct Arguments {
     /// launched counts as one. Launches of isolated sessions go to the device one by one then.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     kernel_seconds: Option<u64>,
-    /// How many seconds a kernel may run while another session waits to load code: then its session is ended. For so long at
+    /// How many seconds a kernel may run while another session waits to load code, or for memory that is made zero on the device: then its session is ended. For so long at
     /// most, once somebody has waited for so long, nobody's new work is taken.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
     loading_seconds: u64,

@@ -127,8 +127,17 @@ impl Executor {
         let plain = tenancy != Tenancy::Shared;
         // The software GPU runs guarded PTX, whose masks fit the other slots.
         let wide = plain && gpu.info().backend != "software";
-        let means =
-            Means { gpu: Arc::clone(&gpu), physical, workbench, flags, pieces: pieces_too, plain, wide };
+        let waits = Waits::default();
+        let means = Means {
+            gpu: Arc::clone(&gpu),
+            physical,
+            workbench,
+            flags,
+            pieces: pieces_too,
+            waits: waits.clone(),
+            plain,
+            wide,
+        };
         let (reaper, remains) = Reaper::new();
         let modules = Modules::new(&gpu);
         let executor = Self {
@@ -148,7 +157,7 @@ impl Executor {
             neighbours: Mutex::new(Neighbours::new(Instant::now())),
             gate: Arc::default(),
             draining: Mutex::default(),
-            waits: Waits::default(),
+            waits,
             epoch: Instant::now(),
             patience,
             guard,

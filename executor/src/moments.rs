@@ -197,6 +197,12 @@ impl Waits {
         Entered { wait, waits: self.clone() }
     }
 
+    /// Whose waits have lasted for longer than `patience`.
+    #[cfg(test)]
+    pub(crate) fn sessions_overdue(&self, now: Instant, patience: Duration) -> Vec<Option<u32>> {
+        self.overdue(now, patience).iter().map(|wait| wait.session).collect()
+    }
+
     fn overdue(&self, now: Instant, patience: Duration) -> Vec<Arc<Wait>> {
         let is_overdue = |wait: &&Arc<Wait>| {
             let waits = !wait.in_vain.load(Ordering::Acquire);
@@ -498,7 +504,7 @@ mod tests {
         let now = Instant::now();
         assert!(waits.overdue(now, PATIENCE).is_empty());
         let late = now + 2 * PATIENCE;
-        let sessions = |now| waits.overdue(now, PATIENCE).iter().map(|wait| wait.session).collect::<Vec<_>>();
+        let sessions = |now| waits.sessions_overdue(now, PATIENCE);
         assert_eq!(sessions(late), [Some(1), None]);
         *first.wait.since.lock() = late;
         assert_eq!(sessions(late), [None]);

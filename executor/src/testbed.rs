@@ -17,6 +17,7 @@ use crate::{
         piece::Pieces,
         workbench::Workbench,
     },
+    moments::Waits,
     session::bindings::Template,
     watch::flag::{Flags, Says},
 };
@@ -92,6 +93,7 @@ impl Testbed {
             workbench: Arc::new(Workbench::open(&gpu)?),
             flags: Arc::new(Flags::open(&gpu)?),
             pieces: Arc::new(Pieces::default()),
+            waits: Waits::default(),
             gpu: Arc::clone(&gpu),
             plain: false,
             wide: false,

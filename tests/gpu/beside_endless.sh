@@ -14,7 +14,7 @@ if [ "${1:-}" = --carry ]; then
     mkdir -p "$folder"
     cp "$target"/release/{bulkhead,bulkhead-kernel,libcuda.so,libnvidia_ml.so} "$folder/" || exit 1
     strip "$folder"/{bulkhead,bulkhead-kernel,libcuda.so,libnvidia_ml.so}
-    tests/programs.sh --carry "$folder/programs" attack_beside vecadd
+    tests/programs.sh --carry "$folder/programs" attack_beside deep_queue vecadd
     exit
 fi
 folder=$(cd "${1:?the folder that was carried}" && pwd)

@@ -1,6 +1,8 @@
 // What a program may do beside an endless kernel of its own without holding up its neighbours. `attack_beside CASE` has an endless
 // kernel, does what CASE names, and leaves; `attack_beside neighbour SECONDS` tells how long the longest of its short kernels took
-// meanwhile; `attack_beside cases` names them.
+// meanwhile; `attack_beside cases` names them. `attack_beside fills SECONDS` has an endless kernel that takes all of the device, for
+// so long at most; `attack_beside behind SECONDS` launches on three streams after so long, and `attack_beside allocates SECONDS`
+// allocates then: both tell how long they waited.
 #include "program.h"
 
 #include <algorithm>
@@ -10,7 +12,7 @@
 #include <vector>
 
 __global__ void endless(volatile unsigned *at) {
-    while (at[threadIdx.x] == 0) {}
+    while (at[threadIdx.x % 32] == 0) {}
 }
 
 __global__ void brief(unsigned *at) { at[threadIdx.x] += 1; }
@@ -181,6 +183,42 @@ static int neighbour(double seconds) {
     return Program::pass("%ld kernels, the longest took %.3f s", count, longest);
 }
 
+static void sleep_for(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+
+static int fills(double seconds) {
+    cudaDeviceProp device;
+    CHECK(cudaGetDeviceProperties(&device, 0));
+    endless<<<device.multiProcessorCount * 8, 1024, 0, stream>>>(at);
+    CHECK(cudaGetLastError());
+    const Clock::time_point begun = Clock::now();
+    cudaError_t now = cudaErrorNotReady;
+    while (now == cudaErrorNotReady && since(begun) < seconds) {
+        sleep_for(0.01);
+        now = cudaStreamQuery(stream);
+    }
+    Program::pass("after %.3f s: %s", since(begun), cudaGetErrorName(now));
+    std::_Exit(0);
+}
+
+static int behind(double seconds) {
+    cudaStream_t streams[3];
+    for (cudaStream_t &one : streams) CHECK(cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking));
+    sleep_for(seconds);
+    const Clock::time_point begun = Clock::now();
+    for (cudaStream_t one : streams) brief<<<1, 32, 0, one>>>(at);
+    for (cudaStream_t one : streams) CHECK(cudaStreamSynchronize(one));
+    return Program::pass("%.3f s", since(begun));
+}
+
+static int allocates(double seconds) {
+    sleep_for(seconds);
+    const Clock::time_point begun = Clock::now();
+    void *memory;
+    CHECK(cudaMalloc(&memory, 256 << 20));
+    CHECK(cudaFree(memory));
+    return Program::pass("%.3f s", since(begun));
+}
+
 int main(int argc, char **argv) {
     const Program program("attack_beside", argc, argv);
     const char *const name = argc > 1 ? argv[1] : "local";
@@ -193,7 +231,14 @@ int main(int argc, char **argv) {
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     brief<<<1, 32, 0, stream>>>(at + 128);
     CHECK(cudaDeviceSynchronize());
-    if (argc > 2 && std::strcmp(name, "neighbour") == 0) return neighbour(std::atof(argv[2]));
+    struct Role {
+        const char *name;
+        int (*run)(double seconds);
+    };
+    const Role roles[] = {{"neighbour", neighbour}, {"fills", fills}, {"behind", behind}, {"allocates", allocates}};
+    for (const Role &role : roles) {
+        if (argc > 2 && std::strcmp(name, role.name) == 0) return role.run(std::atof(argv[2]));
+    }
     const Case *const found =
         std::find_if(std::begin(cases), std::end(cases), [&](const Case &one) { return std::strcmp(one.name, name) == 0; });
     if (found == std::end(cases)) Program::fail("no case %s", name);

@@ -139,7 +139,7 @@ fn who_waits_for_the_device_behind_others_is_not_ended_for_who_loads_code() {
             while goes_on.load(Ordering::Relaxed) {
                 let entry = image.entry("works").unwrap();
                 for _ in 0..20 {
-                    let parameters = Parameters::new().buffer(&word).u32(3_000_000);
+                    let parameters = Parameters::new().buffer(&word).u32(500_000);
                     innocent.launch(Stream::DEFAULT, &entry, &ONE, &parameters).unwrap();
                 }
                 innocent.wait(innocent.fence(Stream::DEFAULT)).unwrap();

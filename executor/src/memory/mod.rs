@@ -32,8 +32,14 @@ use crate::{
         piece::{Mapping, Pieces},
         workbench::Workbench,
     },
+    moments::Waits,
     watch::flag::{Flag, Flags, Says},
 };
+
+/// What is made zero at once.
+const PIECE_BYTES: u64 = 128 << 20;
+/// What who waits for it is told to wait for.
+pub(crate) const CLEARED: &str = "have memory cleared";
 
 /// What all slots share.
 #[derive(Clone)]
@@ -43,6 +49,8 @@ pub(crate) struct Means {
     pub(crate) workbench: Arc<Workbench>,
     pub(crate) flags: Arc<Flags>,
     pub(crate) pieces: Arc<Pieces>,
+    /// Who waits for the device, on which memory is made zero by a kernel of the driver's.
+    pub(crate) waits: Waits,
     /// Whether slots are plain.
     pub(crate) plain: bool,
     /// Whether there is the wide slot and no other.
@@ -95,6 +103,8 @@ pub(crate) enum Place {
 pub(crate) struct SlotMemory {
     pub(crate) means: Means,
     slot: Slot,
+    /// Whose it is, where a session has it.
+    pub(crate) session: Option<u32>,
     /// What a slot that is not plain is full of.
     sink: Option<MemoryId>,
     filler: Option<MemoryId>,
@@ -150,6 +160,7 @@ impl SlotMemory {
             Ok(sink) => Ok(Self {
                 means: means.clone(),
                 slot,
+                session: None,
                 sink,
                 filler: None,
                 contents: BTreeMap::new(),
@@ -269,12 +280,11 @@ impl SlotMemory {
         }
         let mapping = Mapping::create(&self.means.physical, bytes)?;
         if place == Place::Shelf {
-            self.means.workbench.scrub(mapping.id(), bytes, self.stream)?;
+            self.scrub(mapping.id(), bytes)?;
             return self.put(at, mapping);
         }
         self.put(at, mapping)?;
-        let scrubbed = workbench::scrub(&*self.means.gpu, DeviceAddress(at), bytes, self.stream);
-        scrubbed.or_else(|error| {
+        self.scrub_at(at, bytes).or_else(|error| {
             self.remove(at, bytes, Leave::AsItIs)?;
             Err(error)
         })
@@ -366,7 +376,7 @@ impl SlotMemory {
         };
         if self.is_on_shelf(at, bytes) {
             if mapping.leave() && leave == Leave::Scrubbed {
-                self.means.workbench.scrub(mapping.id(), bytes, self.stream)?;
+                self.scrub(mapping.id(), bytes)?;
             }
             return Ok(Hole { low: at, high: at, access: Access::Read });
         }
@@ -378,10 +388,8 @@ impl SlotMemory {
         };
         if mapping.leave() && leave == Leave::Scrubbed {
             match access {
-                Access::ReadWrite => {
-                    workbench::scrub(&*self.means.gpu, DeviceAddress(at), bytes, self.stream)?;
-                }
-                Access::Read => self.means.workbench.scrub(mapping.id(), bytes, self.stream)?,
+                Access::ReadWrite => self.scrub_at(at, bytes)?,
+                Access::Read => self.scrub(mapping.id(), bytes)?,
             }
         }
         self.whole(|memory| memory.means.gpu.unmap(DeviceAddress(low), high - low))?;
@@ -405,6 +413,7 @@ impl SlotMemory {
         for (from, bytes) in [(at, first), (second, bytes - first)] {
             let half = Mapping::create(&self.means.physical, bytes)?;
             workbench.with(half.id(), bytes, |to| {
+                let _waits = self.means.waits.enter(self.session, "have memory copied");
                 gpu.copy_on_device(stream, to, DeviceAddress(from), bytes)?;
                 gpu.synchronize(stream)
             })?;
@@ -460,12 +469,28 @@ impl SlotMemory {
             self.means.gpu.destroy_memory(filler)?;
         }
         match self.sink {
-            Some(_) => {
-                let sink = DeviceAddress(self.slot.base().0);
-                workbench::scrub(&*self.means.gpu, sink, SINK_BYTES, self.stream)
-            }
+            Some(_) => self.scrub_at(self.slot.base().0, SINK_BYTES),
             None => Ok(()),
         }
+    }
+
+    /// Makes memory zero.
+    fn scrub(&self, memory: MemoryId, bytes: u64) -> Result<(), Error> {
+        self.means.workbench.with(memory, bytes, |at| self.scrub_at(at.0, bytes))
+    }
+
+    /// The same where it is mapped. Beside kernels that fill the device and run on, that waits for them. It is done in pieces, so
+    /// that much memory takes nobody for one who waits.
+    fn scrub_at(&self, at: u64, bytes: u64) -> Result<(), Error> {
+        let end = at + bytes;
+        let mut from = at;
+        while from < end {
+            let piece = (end - from).min(PIECE_BYTES);
+            let _waits = self.means.waits.enter(self.session, CLEARED);
+            workbench::scrub(&*self.means.gpu, DeviceAddress(from), piece, self.stream)?;
+            from += piece;
+        }
+        Ok(())
     }
 
     /// What has to be unmapped for memory from `at` to `end`: whole granules, but of those in which other memory lies
@@ -512,7 +537,7 @@ impl SlotMemory {
             return Ok(filler);
         }
         let filler = self.means.gpu.create_memory(PAGE_BYTES)?;
-        if let Err(error) = self.means.workbench.scrub(filler, PAGE_BYTES, self.stream) {
+        if let Err(error) = self.scrub(filler, PAGE_BYTES) {
             self.means.gpu.destroy_memory(filler)?;
             return Err(error);
         }

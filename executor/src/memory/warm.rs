@@ -4,7 +4,7 @@ use bulkhead_gpu::Error;
 use bulkhead_mm::{SLOTS, Slot};
 use parking_lot::{Condvar, Mutex};
 
-use crate::memory::{Means, SlotMemory};
+use crate::memory::{CLEARED, Means, SlotMemory};
 
 /// Slots that are filled at least, in use or not.
 const FILLED_MIN: usize = 2;
@@ -41,7 +41,14 @@ impl Slots {
     }
 
     /// Takes a slot for a session; fills it where that was not done before.
-    pub(crate) fn take(&self, slot: Slot) -> Result<Box<SlotMemory>, Error> {
+    pub(crate) fn take(&self, slot: Slot, session: u32) -> Result<Box<SlotMemory>, Error> {
+        let _waits = self.means.waits.enter(Some(session), CLEARED);
+        let mut memory = self.take_out(slot)?;
+        memory.session = Some(session);
+        Ok(memory)
+    }
+
+    fn take_out(&self, slot: Slot) -> Result<Box<SlotMemory>, Error> {
         let index = slot.index() as usize;
         let mut table = self.table.lock();
         loop {
@@ -70,6 +77,7 @@ impl Slots {
     /// Takes a slot back, whose session has no work left.
     pub(crate) fn give_back(&self, mut memory: Box<SlotMemory>) -> Result<(), Error> {
         let index = memory.slot().index() as usize;
+        memory.session = None;
         // A slot that cannot be cleaned stays in use.
         memory.recycle()?;
         if memory.is_broken() {
@@ -120,5 +128,75 @@ impl Slots {
     pub(crate) fn stop(&self) {
         self.table.lock().stopped = true;
         self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::{
+            Arc,
+            atomic::{AtomicBool, Ordering},
+        },
+        thread,
+        time::{Duration, Instant},
+    };
+
+    use bulkhead_gpu::Gpu;
+    use bulkhead_softgpu::{Options, SoftGpu};
+
+    use super::*;
+    use crate::{
+        memory::{physical::Physical, piece::Pieces, workbench::Workbench},
+        moments::Waits,
+        watch::flag::Flags,
+    };
+
+    /// Long enough to be seen while it is made zero.
+    const BYTES: u64 = 512 << 20;
+
+    #[test]
+    fn whoever_has_memory_made_zero_waits_for_the_device_and_may_be_overdue() {
+        let options = Options { memory_bytes: 2 * BYTES, threads: Some(1), ..Options::default() };
+        let gpu: Arc<dyn Gpu> = SoftGpu::new(options).unwrap();
+        let (physical, _freeing) = Physical::new(&gpu);
+        let waits = Waits::default();
+        let slots = Slots::new(Means {
+            physical,
+            workbench: Arc::new(Workbench::open(&gpu).unwrap()),
+            flags: Arc::new(Flags::open(&gpu).unwrap()),
+            pieces: Arc::new(Pieces::default()),
+            waits: waits.clone(),
+            gpu,
+            plain: false,
+            wide: false,
+        });
+        let is_done = AtomicBool::new(false);
+        let look = |found: &mut Vec<Option<u32>>| {
+            let late = Instant::now() + Duration::from_secs(60);
+            found.extend(waits.sessions_overdue(late, Duration::from_secs(30)));
+            found.dedup();
+        };
+        let slot = slots.slot(0).unwrap();
+        let seen = thread::scope(|scope| {
+            let looks = scope.spawn(|| {
+                let mut found = Vec::new();
+                while !is_done.load(Ordering::Relaxed) {
+                    look(&mut found);
+                }
+                found
+            });
+            let mut memory = slots.take(slot, 7).unwrap();
+            let at = memory.slot().read_write().start().0;
+            memory.grow(at, BYTES).unwrap();
+            // Nobody's, once it leaves with what it has.
+            slots.give_back(memory).unwrap();
+            is_done.store(true, Ordering::Relaxed);
+            looks.join().unwrap()
+        });
+        assert_eq!(seen, [Some(7), None]);
+        let mut left = Vec::new();
+        look(&mut left);
+        assert!(left.is_empty(), "nobody waits any more: {left:?}");
     }
 }

@@ -216,7 +216,7 @@ pub(crate) fn open(
 ) -> Result<OwnedFd, Error> {
     let device = |error| device::error(&error);
     let gpu = &executor.gpu;
-    let memory = executor.slots.take(slot).map_err(device)?;
+    let memory = executor.slots.take(slot, id).map_err(device)?;
     let made = start(executor, id, (slot, memory.flag()), ring, reserved);
     let (mut control, session, descriptor) = match made {
         Ok(made) => made,
