@@ -180,19 +180,20 @@ pub(crate) fn read(call: &str, image: &ImagePointer) -> Result<Vec<u8>, Status> 
         }
     };
     let driver = driver()?;
-    if driver.domain == Domain::Isolated {
-        return Ok(bytes);
-    }
-    let architecture = driver.device().architecture;
     match units {
         // What nvcc linked itself is machine code; the PTX of its units is beside it.
-        Some(units) if !has_ptx(&bytes, architecture) => linker::relocatable(call, image, units),
+        Some(units) if !is_complete(driver, &bytes) => linker::relocatable(call, image, units),
         _ => Ok(bytes),
     }
 }
 
-fn has_ptx(content: &[u8], architecture: u32) -> bool {
-    Image::read(content).is_ok_and(|image| image.check_ptx_for(architecture).is_ok())
+/// Whether an image has what runs on the device.
+fn is_complete(driver: &Driver, content: &[u8]) -> bool {
+    let architecture = driver.device().architecture;
+    Image::read(content).is_ok_and(|image| {
+        let has_code = driver.runs_machine_code() && image.has_machine_code_for(architecture);
+        has_code || image.check_ptx_for(architecture).is_ok()
+    })
 }
 
 /// Reads an image from a file.

@@ -26,6 +26,9 @@ const FATBINARY: u32 = 2;
 const OBJECT: u32 = 3;
 const LIBRARY: u32 = 4;
 
+/// In the names of functions of NVIDIA's runtime for launches from kernels.
+const DEVICE_RUNTIME: &str = "_cuda_device_runtime_cu_";
+
 /// A unit: what errors call it, and its PTX.
 type Named = (String, String);
 
@@ -41,14 +44,14 @@ pub(crate) struct Linker {
 pub(crate) fn relocatable(call: &str, image: &ImagePointer, list: u64) -> Result<Vec<u8>, Status> {
     let list = image.follow(list)?;
     let mut units = Vec::new();
-    // NVIDIA's runtime for launches from kernels is among them, whether or not anything of it is used, and has no PTX.
+    // NVIDIA's runtime for launches from kernels is among them, whether or not anything of it is used, with PTX or without.
     let mut without_ptx: Option<(Status, String)> = None;
     for index in 0..=UNITS_MAX {
         let bytes = list.prefix((index + 1) * size_of::<u64>());
         let address = bytes.last_chunk().map_or(0, |last| u64::from_ne_bytes(*last));
         if address == 0 {
             return match without_ptx {
-                Some((status, why)) if units.is_empty() => Err(refuse(call, status, &why)),
+                Some((status, why)) if units.iter().all(is_of_the_runtime) => Err(refuse(call, status, &why)),
                 _ => linked(&units).map_err(|(status, why)| refuse(call, status, &why)),
             };
         }
@@ -59,6 +62,11 @@ pub(crate) fn relocatable(call: &str, image: &ImagePointer, list: u64) -> Result
         }
     }
     Err(refuse(call, Status::INVALID_IMAGE, &format!("more than {UNITS_MAX} units to link")))
+}
+
+/// Whether a unit is NVIDIA's runtime for launches from kernels.
+fn is_of_the_runtime((_, text): &Named) -> bool {
+    text.contains(DEVICE_RUNTIME)
 }
 
 fn refuse(call: &str, status: Status, why: &str) -> Status {

@@ -33,7 +33,12 @@ pub(crate) fn plainly(lines: &str) {
 
 /// Says that a call is refused, why, and what to do.
 pub(crate) fn refused(call: &str, why: &str) {
-    once(&format!("{call}: {why}"));
+    once(&format!("{call}: {}", for_programs(why)));
+}
+
+/// What the kernel and the SDK tell clients to do, as users of CUDA programs do it: a program has one session.
+fn for_programs(why: &str) -> String {
+    why.replace("open a new session", "start the program again")
 }
 
 /// Whether the user asked to see what programs look for and do not find (`BULKHEAD_TRACE`).

@@ -69,6 +69,11 @@ fn on_software(options: &[&str], name: &str) -> Done {
     run(&mut command, PATIENCE)
 }
 
+#[test]
+fn units_are_linked_where_an_isolated_session_does_not_run_their_machine_code() {
+    passed("relocatable", &on_software(&["--domain", "isolated"], "relocatable"));
+}
+
 /// On the software GPU machine code itself runs nowhere: what is seen is that the program goes on.
 #[test]
 fn a_program_that_has_nothing_yet_moves_to_an_isolated_session_when_machine_code_comes() {
@@ -467,4 +472,7 @@ fn programs_that_the_guard_refuses_are_told_where_and_why() {
         }
     }
     assert!(by_the_guard >= 2, "{by_the_guard} programs");
+    let done = alone("refused/dynamic_parallelism");
+    let lines: Vec<&str> = done.stderr.lines().collect();
+    assert!(lines.len() <= 4 && lines[1].ends_with("launch from the host instead"), "{}", done.told());
 }

@@ -223,6 +223,8 @@ fn entries_left_out(refused: Vec<bulkhead_guard::Refused>, module: &Module) -> V
 
 /// Places of one reason that a refusal names.
 const PLACES_MAX: usize = 3;
+/// Reasons that it names of those that differ in names only.
+const ALIKE_MAX: usize = 6;
 
 /// What the guard has against an image.
 fn refused(report: &bulkhead_guard::Report, module: Option<&Module>) -> Error {
@@ -236,31 +238,83 @@ fn refused(report: &bulkhead_guard::Report, module: Option<&Module>) -> Error {
 }
 
 /// Each reason with the first places that it has, and the lines of CUDA C that those come from, where the image was
-/// compiled with `-lineinfo`.
+/// compiled with `-lineinfo`; of reasons that differ in the names they tell, the first. Where kernels launch kernels, nothing
+/// else is told: what else there is comes with the runtime for that, which is NVIDIA's.
 fn reasons(report: &bulkhead_guard::Report, known: Option<&origins::Known<'_>>) -> Vec<String> {
     let mut lines = Vec::new();
-    let mut reasons: Vec<(String, usize)> = Vec::new();
-    for finding in &report.findings {
-        let reason = finding.reason.to_string();
-        if let Some((_, places)) = reasons.iter_mut().find(|(told, _)| *told == reason) {
-            *places += 1;
-            if *places > PLACES_MAX {
-                continue;
-            }
-        } else {
-            reasons.push((reason, 1));
+    let mut alike: Vec<Alike> = Vec::new();
+    let launches = report.findings.iter().any(|finding| finding.reason.is_of_launches());
+    let told = report.findings.iter().filter(|finding| !launches || finding.reason.is_of_launches());
+    for finding in told {
+        if !Alike::find(&mut alike, &finding.reason.to_string()).has_room() {
+            continue;
         }
         let source = known.and_then(|known| known.source(finding.span));
         let source = source.map(|(file, line)| format!(" ({file}:{line})")).unwrap_or_default();
         lines.push(format!("image.ptx:{finding}{source}"));
     }
-    for (reason, places) in reasons.iter().filter(|(_, places)| *places > PLACES_MAX) {
-        lines.push(format!("... and {} more places: {reason}", places - PLACES_MAX));
+    for reason in alike {
+        for (reason, places) in reason.left_out() {
+            lines.push(format!("... and {places} more places: {reason}"));
+        }
     }
     if report.left_out > 0 {
         lines.push(format!("... and {} more", report.left_out));
     }
     lines
+}
+
+/// Reasons that differ in the names they tell.
+struct Alike {
+    shape: String,
+    /// Each with how many places are told, and how many are not.
+    reasons: Vec<(String, usize, usize)>,
+    /// Places of reasons for which there is no room.
+    others: usize,
+    /// The one that was found last.
+    last: Option<usize>,
+}
+
+impl Alike {
+    /// Those of a reason, which is noted.
+    fn find<'a>(all: &'a mut Vec<Self>, reason: &str) -> &'a mut Self {
+        let shape = without_names(reason);
+        let index = all.iter().position(|alike| alike.shape == shape).unwrap_or(all.len());
+        if index == all.len() {
+            all.push(Self { shape, reasons: Vec::new(), others: 0, last: None });
+        }
+        let alike = &mut all[index];
+        alike.last = alike.reasons.iter().position(|(told, _, _)| told == reason);
+        if alike.last.is_none() && alike.reasons.len() < ALIKE_MAX {
+            alike.last = Some(alike.reasons.len());
+            alike.reasons.push((reason.to_owned(), 0, 0));
+        }
+        alike
+    }
+
+    /// Whether another place of the last is told. Counts it.
+    fn has_room(&mut self) -> bool {
+        let Some((_, told, left_out)) = self.last.and_then(|last| self.reasons.get_mut(last)) else {
+            self.others += 1;
+            return false;
+        };
+        let has_room = *told < PLACES_MAX;
+        *(if has_room { told } else { left_out }) += 1;
+        has_room
+    }
+
+    /// Places that are not told, with their reason.
+    fn left_out(self) -> impl Iterator<Item = (String, usize)> {
+        let of_reasons = self.reasons.into_iter().map(|(reason, _, left_out)| (reason, left_out));
+        of_reasons.chain([(self.shape, self.others)]).filter(|(_, places)| *places > 0)
+    }
+}
+
+/// A reason with an ellipsis for each name in it.
+fn without_names(reason: &str) -> String {
+    let part =
+        |(index, part): (usize, &str)| if index % 2 == 0 { part.to_owned() } else { "`...`".to_owned() };
+    reason.split('`').enumerate().map(part).collect()
 }
 
 /// A block as messages have it.
@@ -320,5 +374,33 @@ mod tests {
             told.iter().any(|line| line.contains("image.ptx:15:") && line.ends_with("(/src/app.cu:9)")),
             "{told:#?}"
         );
+    }
+
+    #[test]
+    fn of_reasons_that_differ_in_names_the_first_are_told_and_how_many_there_are() {
+        let refused = |text: String| {
+            let error = compile(text.as_bytes(), 90).map(|_| ()).unwrap_err();
+            error.message.lines().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let declared: String = (0..20).map(|index| format!(".extern .entry k{index}();\n")).collect();
+        let told = refused(format!(".version 8.0\n.target sm_90\n.address_size 64\n{declared}"));
+        assert_eq!(told.len(), 1 + ALIKE_MAX + 1, "{told:#?}");
+        assert!(told[1].contains("`k0`"), "{told:#?}");
+        assert_eq!(
+            told[1 + ALIKE_MAX],
+            "... and 14 more places: a guarded session does not support an entry without a body, `...`"
+        );
+    }
+
+    #[test]
+    fn where_kernels_launch_kernels_nothing_else_is_told() {
+        let text = ".version 8.0\n.target sm_90\n.address_size 64\n\
+            .extern .func (.param .b32 r) cudaLaunchDeviceV2(.param .b64 a, .param .b64 b);\n\
+            .visible .entry k()\n{\n    .reg .b64 %rd<2>;\n    .reg .b32 %r<2>;\n    pmevent 3;\n\
+            \x20   mov.u64 %rd1, 0;\n    call (%r1), cudaLaunchDeviceV2, (%rd1, %rd1);\n    ret;\n}\n";
+        let error = compile(text.as_bytes(), 90).map(|_| ()).unwrap_err();
+        let told: Vec<&str> = error.message.lines().collect();
+        assert_eq!(told.len(), 2, "{told:#?}");
+        assert!(told[1].ends_with("(dynamic parallelism): launch from the host instead"), "{told:#?}");
     }
 }

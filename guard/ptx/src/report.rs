@@ -67,6 +67,23 @@ pub enum Reason {
     Unverified(String),
 }
 
+/// Kernels that launch kernels.
+const LAUNCHES: &str = "launches by kernels (dynamic parallelism): launch from the host instead";
+
+impl Reason {
+    /// That a kernel launches kernels.
+    #[must_use]
+    pub fn launches() -> Self {
+        Self::NotImplemented { what: LAUNCHES.to_owned() }
+    }
+
+    /// Whether it is that.
+    #[must_use]
+    pub fn is_of_launches(&self) -> bool {
+        matches!(self, Self::NotImplemented { what } if what == LAUNCHES)
+    }
+}
+
 /// One reason at one place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {

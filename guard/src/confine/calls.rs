@@ -602,7 +602,7 @@ fn not_here(callee: &str) -> Reason {
     const LAUNCHES: [&str; 4] =
         ["__cuda_syscall_cnp", "cudaLaunchDevice", "cudaGetParameterBuffer", "__cudaCDP"];
     if LAUNCHES.iter().any(|start| callee.starts_with(start)) {
-        return Reason::NotImplemented { what: "launches by kernels (dynamic parallelism)".to_owned() };
+        return Reason::launches();
     }
     Reason::NotGranted(callee.to_owned())
 }

@@ -192,6 +192,17 @@ impl Confined {
     }
 }
 
+/// The names of entries that have a body.
+fn entries_with_bodies(module: &Module) -> HashSet<&str> {
+    let mut names = HashSet::default();
+    for item in &module.items {
+        if let Item::Function(Function { kind: FunctionKind::Entry, name, body: Some(_), .. }) = item {
+            names.insert(name.as_str());
+        }
+    }
+    names
+}
+
 /// Leaves the confined versions of entries only.
 pub fn drop_fast_versions(module: &mut Module) {
     let is_fast =
@@ -257,6 +268,9 @@ fn confine_all(module: &Module, stray: Stray, gates: &Gates, effort: Effort) -> 
     let functions = calls::Functions::of(module, &runtime, &symbols, &mut report);
     let mut budget = calls::Budget::of(module);
     let mut entries = HashSet::default();
+    let defined = entries_with_bodies(module);
+    let is_declared_only =
+        |function: &Function| function.body.is_none() && defined.contains(function.name.as_str());
     let mut statements = 0;
     for item in &module.items {
         match item {
@@ -270,8 +284,8 @@ fn confine_all(module: &Module, stray: Stray, gates: &Gates, effort: Effort) -> 
                     let what = format!("an attribute of a function, `{}`", function.name);
                     report.add(function.span, Reason::NotImplemented { what });
                 }
-                // Functions are inlined where they are called.
-                if function.kind == FunctionKind::Device {
+                // Functions are inlined where they are called, and what is declared before it is defined is one entry.
+                if function.kind == FunctionKind::Device || is_declared_only(function) {
                     continue;
                 }
                 let again = !entries.insert(function.name.as_str());

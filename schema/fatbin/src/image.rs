@@ -58,6 +58,20 @@ impl<'a> Image<'a> {
         self.choose(sm).map(|_| ())
     }
 
+    /// Whether there is machine code that a device of architecture `sm` runs: of the same generation, and not for a later
+    /// device of it.
+    #[must_use]
+    pub fn has_machine_code_for(&self, sm: u32) -> bool {
+        let runs = |code: u32| code <= sm && code / 10 == sm / 10;
+        match self {
+            Image::Ptx(_) => false,
+            Image::Cubin { sm: code } => code.is_some_and(runs),
+            Image::Containers(entries) => {
+                entries.iter().any(|entry| entry.kind == Kind::Cubin && runs(entry.sm))
+            }
+        }
+    }
+
     fn choose(&self, sm: u32) -> Result<Choice<'a, '_>, Error> {
         match self {
             Image::Ptx(bytes) if bytes.len() > TEXT_BYTES_MAX => Err(Error::Limit {
@@ -73,10 +87,7 @@ impl<'a> Image<'a> {
                     return Ok(Choice::Entry(best));
                 }
                 if let Some(lowest) = ptx().min_by_key(|entry| entry.sm) {
-                    let runs_here = |entry: &Entry<'_>| {
-                        entry.kind == Kind::Cubin && entry.sm <= sm && entry.sm / 10 == sm / 10
-                    };
-                    if entries.iter().any(runs_here) {
+                    if self.has_machine_code_for(sm) {
                         return Ok(Choice::Later(lowest));
                     }
                     return Err(Error::TooNew { lowest: lowest.sm, device: sm });

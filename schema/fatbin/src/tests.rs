@@ -147,6 +147,16 @@ fn an_image_without_ptx_says_what_to_do() {
 }
 
 #[test]
+fn machine_code_runs_on_its_own_generation_and_not_before_the_device_that_it_is_for() {
+    let code = |sm| container(&[plain(2, sm, b"\x7FELF")]);
+    let runs = |image: &[u8], sm| Image::read(image).unwrap().has_machine_code_for(sm);
+    assert!(runs(&code(80), 80) && runs(&code(80), 86) && runs(&code(120), 121));
+    assert!(!runs(&code(86), 80) && !runs(&code(75), 90) && !runs(&code(90), 100));
+    assert!(runs(&cubin(), 90) && !runs(&cubin(), 75));
+    assert!(!runs(&container(&[plain(1, 80, PTX.as_bytes())]), 80) && !runs(PTX.as_bytes(), 80));
+}
+
+#[test]
 fn a_decompressed_size_that_lies_is_refused() {
     let packed =
         ruzstd::encoding::compress_to_vec(PTX.as_bytes(), ruzstd::encoding::CompressionLevel::Fastest);
