@@ -80,6 +80,10 @@ enum Command {
     /// Show or clear the machine code that is kept.
     Cache(cache::Arguments),
     /// Print a completion script for a shell.
+    ///
+    /// Where shells look for it: `bulkhead completions bash > ~/.local/share/bash-completion/completions/bulkhead`,
+    /// `bulkhead completions zsh > ~/.zfunc/_bulkhead` (a folder of `fpath`), and
+    /// `bulkhead completions fish > ~/.config/fish/completions/bulkhead.fish`.
     Completions {
         /// The shell.
         shell: clap_complete::Shell,

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     env,
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     io::Write as _,
     os::unix::{fs::OpenOptionsExt as _, net::UnixStream, process::ExitStatusExt as _},
     path::{Path, PathBuf},
@@ -144,6 +144,7 @@ fn needs_guard(arguments: &Arguments) -> bool {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let (program, rest) = arguments.command.split_first().ok_or_else(|| Failure::new("no program"))?;
+    find(program)?;
     let told = arguments.check || arguments.profile.is_some() || arguments.sanitize.is_some();
     if arguments.json && !told {
         return Err(Failure::new("--json is for --check, --sanitize and --profile"));
@@ -262,6 +263,25 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             ExitCode::from(u8::try_from(128 + signal).unwrap_or(u8::MAX))
         }
     })
+}
+
+/// Whether there is a program of this name, before anything is started for it: a path, or a name that `PATH` leads to.
+fn find(program: &OsStr) -> Result<(), Failure> {
+    let name = program.to_string_lossy();
+    if Path::new(program).components().count() > 1 || name.starts_with('/') {
+        return std::fs::metadata(program).map(drop).map_err(Failure::doing(name));
+    }
+    // Without it the system looks in its own places.
+    let Some(folders) = env::var_os("PATH") else { return Ok(()) };
+    if env::split_paths(&folders).any(|folder| folder.join(program).is_file()) {
+        return Ok(());
+    }
+    let here = if Path::new(program).is_file() {
+        format!(": write ./{name} for the one in this folder")
+    } else {
+        String::new()
+    };
+    Err(Failure::new(format!("no program {name} in PATH{here}")))
 }
 
 /// What modules give: gates, by the module's name, and folders of libraries.

@@ -24,7 +24,10 @@ pub enum Error {
         mode: u32,
     },
     /// Another kernel serves there.
-    #[error("another kernel serves in {path:?}")]
+    #[error(
+        "another kernel serves in {path:?}: programs use that one (`bulkhead status` shows them), or serve elsewhere with \
+         --runtime-directory"
+    )]
     AlreadyServing {
         /// Where.
         path: PathBuf,

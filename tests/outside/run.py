@@ -55,7 +55,7 @@ REFUSES = re.compile(r"refuse|not support|does not|no kernel of the image")
 # CUDA's own words for what is not there, as programs print them.
 NOT_THERE = re.compile(
     r"^.*(code=(36|801)\b|API error = 0*(36|801)\b|cudaErrorNotSupported|operation not supported).*$", re.MULTILINE)
-OUTCOMES = ["right", "ended", "wrong", "refused", "waived", "crash", "out of time", "not built", "absent"]
+OUTCOMES = ["right", "built", "ended", "wrong", "refused", "waived", "crash", "out of time", "not built", "absent"]
 
 
 @dataclasses.dataclass
@@ -256,8 +256,10 @@ class Runner:
         return result
 
     def build_and_run(self, program):
-        if program.root is None or not program.folder.is_dir():
-            return outcome("absent", f"no folder {program.folder or program.get('in')}")
+        if program.root is None:
+            return outcome("absent", "its checkout is not here: name the folder of the checkouts with --checkouts")
+        if not program.folder.is_dir():
+            return outcome("absent", f"no folder {program.folder}")
         home = self.options.build / f"compute_{self.architecture}" / program.suite / program.name
         run_folder = home / "run"
         home.mkdir(parents=True, exist_ok=True)
@@ -267,7 +269,7 @@ class Runner:
         if why:
             return {**outcome("not built", why), "build_s": built_s}
         if self.options.build_only:
-            return {**outcome("right", "built only"), "build_s": built_s}
+            return {**outcome("built"), "build_s": built_s}
         result = {"build_s": built_s}
         sound = {"right", "ended"}
         if self.options.times:
@@ -497,7 +499,9 @@ def judge(program, ran):
     missing = NOT_THERE.search(ran.output)
     said = refused.group("why") if refused else missing.group(0) if missing else ""
     if ran.status is None:
-        return outcome("out of time", said or last_line(ran.output))
+        # What make says of a program that was stopped is no word of the program's.
+        own = "\n".join(line for line in ran.output.splitlines() if not line.startswith("make: "))
+        return outcome("out of time", said or f"not done after {ran.seconds:.0f} s: {last_line(own)}")
     expected = program.get("status", 0)
     right = program.get("right")
     wrong = program.get("wrong")

@@ -51,6 +51,12 @@ fn written(out: &mut String, report: &Report, counts_calls: bool) -> std::fmt::R
             "bulkhead: the software GPU was lost, and with it how often mistakes were made, and what leaked"
         )?;
     }
+    if report.wrong.iter().any(|wrong| matches!(wrong.at, At::Ptx(line) if line > 0)) {
+        writeln!(
+            out,
+            "bulkhead: compile with nvcc -lineinfo to be told lines of the source in place of lines of the PTX"
+        )?;
+    }
     let errors = report.errors(counts_calls);
     writeln!(out, "bulkhead: {errors} {}", if errors == 1 { "error" } else { "errors" })
 }
