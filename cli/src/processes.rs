@@ -1,6 +1,11 @@
 //! The processes that the kernel starts from this binary.
 
-use std::{ffi::OsString, os::unix::process::CommandExt as _, process::ExitCode, time::Duration};
+use std::{
+    ffi::{OsStr, OsString},
+    os::unix::process::CommandExt as _,
+    process::ExitCode,
+    time::Duration,
+};
 
 use bulkhead_executor::Patience;
 use clap::Args;
@@ -259,14 +264,18 @@ pub(crate) fn program(arguments: &ProgramArguments) -> Result<ExitCode, Failure>
         return Err(Failure::new("whoever started this has ended"));
     }
     let (program, rest) = arguments.command.split_first().ok_or_else(|| Failure::new("no program"))?;
-    let error = std::process::Command::new(program).args(rest).exec();
+    Err(not_started(program, &std::process::Command::new(program).args(rest).exec()))
+}
+
+/// Why a program does not run.
+pub(crate) fn not_started(program: &OsStr, error: &std::io::Error) -> Failure {
     let name = program.to_string_lossy();
     let here = std::path::Path::new(program).is_file() && !name.contains('/');
-    Err(Failure::new(match error.kind() {
+    Failure::new(match error.kind() {
         std::io::ErrorKind::NotFound if here => {
             format!("{name}: {error}; the one in this folder is ./{name}")
         }
         std::io::ErrorKind::PermissionDenied => format!("{name}: {error}: it is no program that may be run"),
         _ => format!("{name}: {error}"),
-    }))
+    })
 }

@@ -267,21 +267,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 
 /// Whether there is a program of this name, before anything is started for it: a path, or a name that `PATH` leads to.
 fn find(program: &OsStr) -> Result<(), Failure> {
-    let name = program.to_string_lossy();
-    if Path::new(program).components().count() > 1 || name.starts_with('/') {
-        return std::fs::metadata(program).map(drop).map_err(Failure::doing(name));
-    }
-    // Without it the system looks in its own places.
-    let Some(folders) = env::var_os("PATH") else { return Ok(()) };
-    if env::split_paths(&folders).any(|folder| folder.join(program).is_file()) {
-        return Ok(());
-    }
-    let here = if Path::new(program).is_file() {
-        format!(": write ./{name} for the one in this folder")
-    } else {
-        String::new()
+    let is_path = program.as_encoded_bytes().contains(&b'/');
+    // Without it the system looks in places of its own.
+    let folders = env::var_os("PATH").filter(|_| !is_path);
+    let is_there = match &folders {
+        Some(folders) => env::split_paths(folders).any(|folder| folder.join(program).is_file()),
+        None => !is_path || Path::new(program).exists(),
     };
-    Err(Failure::new(format!("no program {name} in PATH{here}")))
+    let missing = || std::io::Error::from_raw_os_error(rustix::io::Errno::NOENT.raw_os_error());
+    if is_there { Ok(()) } else { Err(crate::processes::not_started(program, &missing())) }
 }
 
 /// What modules give: gates, by the module's name, and folders of libraries.

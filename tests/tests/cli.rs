@@ -433,6 +433,9 @@ fn what_cannot_come_out_well_is_said_before_a_program_runs() {
         assert_eq!(failed.code(), Some(1), "{arguments:?}: {}", failed.told());
         assert!(failed.stderr.contains(told), "{arguments:?}: {}", failed.told());
     }
+    // Nothing was started that could tell of mistakes.
+    let missing = done(&["run", "--sanitize", "--", "./not_there"]);
+    assert_eq!((missing.code(), missing.stderr.lines().count()), (Some(1), 1), "{}", missing.told());
     let size = done(&["serve", "--module", "log=log.ptx:3MiB"]);
     assert!(size.code() == Some(2) && size.stderr.contains("a power of two"), "{}", size.told());
 }
