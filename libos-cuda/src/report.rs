@@ -14,6 +14,7 @@ static SAID: Mutex<Option<HashSet<String>>> = Mutex::new(None);
 
 /// Writes one line to stderr, unless it was written before. The log has it as often as it is said.
 pub(crate) fn once(line: &str) {
+    let line = &for_programs(line);
     logs::note(line);
     let mut said = SAID.lock();
     let said = said.get_or_insert_default();
@@ -33,7 +34,7 @@ pub(crate) fn plainly(lines: &str) {
 
 /// Says that a call is refused, why, and what to do.
 pub(crate) fn refused(call: &str, why: &str) {
-    once(&format!("{call}: {}", for_programs(why)));
+    once(&format!("{call}: {why}"));
 }
 
 /// What the kernel and the SDK tell clients to do, as users of CUDA programs do it: a program has one session.

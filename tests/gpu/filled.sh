@@ -32,6 +32,7 @@ has() {
     begun=$(date +%s%3N)
     said=$(timeout "$most" "$bulkhead" run -- "$@" 2>&1 | tail -n 2 | tr '\n' ';') || passed=0
     grep -q PASS <<< "$said" || passed=0
+    echo "$said" > "$work/${name%% *}"
     printf '%-18s %6d ms  %s\n' "$name" $(($(date +%s%3N) - begun)) "${said:0:150}"
     [ $passed = 1 ] || { echo "FAILED  $name"; touch "$work/failed"; }
 }
@@ -53,14 +54,17 @@ sleep 4
 has 'vecadd' 50 "$folder/programs/vecadd" & three=$!
 wait $one $two $three
 echo '-- whose turn is next, where two fill the device'
-has 'behind' 60 "$attack" behind 6 & one=$!
-sleep 2
-has 'fills first' 60 "$attack" fills 50 & two=$!
-sleep 2
-has 'fills second' 60 "$attack" fills 50 & four=$!
-sleep 4
+has 'behind' 60 "$attack" behind 4 & one=$!
+has 'fills first' 60 "$attack" fills 50 2 & two=$!
+has 'fills second' 60 "$attack" fills 50 3 & four=$!
+sleep 6
 has 'vecadd' 50 "$folder/programs/vecadd" & three=$!
 wait $one $two $three $four
+echo '-- who ends beside a kernel that fills the device has nobody ended'
+has 'rests' 60 "$attack" rests 4 & one=$!
+has 'fills' 60 "$attack" fills 16 2 & two=$!
+wait $one $two
+grep -q 'after 16.*cudaErrorNotReady' "$work/fills" || { echo "FAILED  fills: it was ended"; touch "$work/failed"; }
 echo '-- beside two deep queues of short kernels'
 has 'deep_queue' 60 "$folder/programs/deep_queue" 12 $turns & one=$!
 has 'deep_queue' 60 "$folder/programs/deep_queue" 12 $turns & two=$!

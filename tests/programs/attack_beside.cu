@@ -1,8 +1,8 @@
 // What a program may do beside an endless kernel of its own without holding up its neighbours. `attack_beside CASE` has an endless
 // kernel, does what CASE names, and leaves; `attack_beside neighbour SECONDS` tells how long the longest of its short kernels took
-// meanwhile; `attack_beside cases` names them. `attack_beside fills SECONDS` has an endless kernel that takes all of the device, for
-// so long at most; `attack_beside behind SECONDS` launches on three streams after so long, and `attack_beside allocates SECONDS`
-// allocates then: both tell how long they waited.
+// meanwhile; `attack_beside cases` names them. `attack_beside fills SECONDS [AFTER]` has an endless kernel that takes all of the device, for
+// so long at most, after so many seconds; `attack_beside behind SECONDS` launches on three streams after so long, and `attack_beside allocates SECONDS`
+// allocates then: both tell how long they waited. `attack_beside rests SECONDS` ends then.
 #include "program.h"
 
 #include <algorithm>
@@ -185,7 +185,10 @@ static int neighbour(double seconds) {
 
 static void sleep_for(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
+static double after;
+
 static int fills(double seconds) {
+    sleep_for(after);
     cudaDeviceProp device;
     CHECK(cudaGetDeviceProperties(&device, 0));
     endless<<<device.multiProcessorCount * 8, 1024, 0, stream>>>(at);
@@ -208,6 +211,11 @@ static int behind(double seconds) {
     for (cudaStream_t one : streams) brief<<<1, 32, 0, one>>>(at);
     for (cudaStream_t one : streams) CHECK(cudaStreamSynchronize(one));
     return Program::pass("%.3f s", since(begun));
+}
+
+static int rests(double seconds) {
+    sleep_for(seconds);
+    return Program::pass("%.3f s", seconds);
 }
 
 static int allocates(double seconds) {
@@ -235,7 +243,8 @@ int main(int argc, char **argv) {
         const char *name;
         int (*run)(double seconds);
     };
-    const Role roles[] = {{"neighbour", neighbour}, {"fills", fills}, {"behind", behind}, {"allocates", allocates}};
+    const Role roles[] = {{"neighbour", neighbour}, {"fills", fills}, {"behind", behind}, {"allocates", allocates}, {"rests", rests}};
+    after = argc > 3 ? std::atof(argv[3]) : 0;
     for (const Role &role : roles) {
         if (argc > 2 && std::strcmp(name, role.name) == 0) return role.run(std::atof(argv[2]));
     }

@@ -58,6 +58,18 @@ __global__ void tables(unsigned *sums, int steps) {
     sums[mine] = walked(&table, mine, steps);
 }
 
+// Quotients, for which the compiler adds a function to the kernel: it is said to have as much local memory as that.
+__host__ __device__ static unsigned quotient(unsigned mine, int i) { return __builtin_bit_cast(unsigned, (mine + i) / (3.0f + i)); }
+
+__global__ void quotients(unsigned *sums, int count) {
+    float quotients[WORDS];
+    const unsigned mine = blockIdx.x * blockDim.x + threadIdx.x;
+    for (int i = 0; i < count; i++) quotients[hash(i) % WORDS] = (mine + i) / (3.0f + i);
+    unsigned sum = 0;
+    for (int i = count - 20; i < count; i++) sum = hash(sum ^ __float_as_uint(quotients[hash(i) % WORDS]));
+    sums[mine] = sum;
+}
+
 static void compare(const char *what, const unsigned *sums, const std::vector<unsigned> &expected) {
     std::vector<unsigned> found(expected.size());
     CHECK(cudaMemcpy(found.data(), sums, found.size() * sizeof(unsigned), cudaMemcpyDeviceToHost));
@@ -99,6 +111,16 @@ int main(int argc, char **argv) {
         expected[mine] = counts[at % 10000];
     }
     compare("tables", sums, expected);
+    quotients<<<blocks, threads>>>(sums, 300);
+    CHECK_KERNEL();
+    for (int mine = 0; mine < blocks * threads; mine++) {
+        std::vector<unsigned> last(WORDS);
+        for (int i = 0; i < 300; i++) last[hash(i) % WORDS] = quotient(mine, i);
+        unsigned sum = 0;
+        for (int i = 280; i < 300; i++) sum = hash(sum ^ last[hash(i) % WORDS]);
+        expected[mine] = sum;
+    }
+    compare("quotients", sums, expected);
     CHECK(cudaFree(sums));
     return Program::pass("%d threads, %d words, %d steps", blocks * threads, count, steps);
 }

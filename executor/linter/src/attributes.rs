@@ -189,11 +189,11 @@ impl Attributes {
         of.iter().filter(|(symbol, _)| symbols.contains(symbol)).map(|(_, value)| *value).max()
     }
 
-    /// Bytes of stack of a function, or of several together: whichever is said to be more.
+    /// Bytes of stack of a function and of those that the assembler adds to it. They are said to have the frame of whom they
+    /// serve, so that frames do not add up; what does is in the stack of the entry.
     pub(crate) fn stack_bytes(&self, symbols: &[u32]) -> Option<u32> {
-        let frames = self.frames.iter().filter(|(symbol, _)| symbols.contains(symbol));
-        let frames = frames.fold(0, |sum: u32, (_, bytes)| sum.saturating_add(*bytes));
-        Self::most(&self.stacks, symbols).map(|stack| stack.max(frames))
+        let frame = Self::most(&self.frames, symbols).unwrap_or(0);
+        Self::most(&self.stacks, symbols).map(|stack| stack.max(frame))
     }
 
     pub(crate) fn registers(&self, symbols: &[u32]) -> Option<u32> {

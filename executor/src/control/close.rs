@@ -56,6 +56,8 @@ impl Control {
         drop(state);
         drop(grants);
         let mut memory = self.memory.take();
+        // Nobody waits for what is cleared from here on.
+        memory.iter_mut().for_each(|memory| memory.session = None);
         let cleared = memory.as_mut().map_or(Ok(()), |memory| memory.clear());
         self.executor.entries.lock().retain(|(session, _), _| *session != self.session.id);
         for waiter in waiters {

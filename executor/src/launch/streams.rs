@@ -351,8 +351,12 @@ impl Streams {
     pub(crate) fn submitted(&mut self, index: u32, position: u64) -> Result<(), Error> {
         self.in_flight += 1;
         let (timed, unlooked, moved_per_mark) = (self.timed, self.unlooked, self.moved_per_mark());
+        let mark = self.page.mark(index);
         let Some(stream) = self.get_mut(index) else { return Ok(()) };
         stream.submitted = position;
+        if stream.unmarked == 0 && stream.marks.is_empty() && stream.sliced.is_empty() {
+            stream.seen = (mark, Some(Instant::now()));
+        }
         stream.unmarked += 1;
         let due = timed
             || stream.unmarked >= RECORDS_PER_MARK

@@ -103,7 +103,7 @@ pub(crate) enum Place {
 pub(crate) struct SlotMemory {
     pub(crate) means: Means,
     slot: Slot,
-    /// Whose it is, where a session has it.
+    /// Whose it is, where a session has it that is not over: who is over waits for nothing.
     pub(crate) session: Option<u32>,
     /// What a slot that is not plain is full of.
     sink: Option<MemoryId>,
@@ -486,7 +486,7 @@ impl SlotMemory {
         let mut from = at;
         while from < end {
             let piece = (end - from).min(PIECE_BYTES);
-            let _waits = self.means.waits.enter(self.session, CLEARED);
+            let _waits = self.session.map(|session| self.means.waits.enter(Some(session), CLEARED));
             workbench::scrub(&*self.means.gpu, DeviceAddress(from), piece, self.stream)?;
             from += piece;
         }

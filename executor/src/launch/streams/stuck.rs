@@ -68,7 +68,7 @@ impl Streams {
             // Between two slices of a grid too.
             let is_sliced = !stream.sliced.is_empty() || stream.slicing > mark;
             let has_work = !stream.marks.is_empty() || stream.unmarked > 0 || is_sliced;
-            let since = stream.seen.1.filter(|_| stream.seen.0 == mark).unwrap_or(now);
+            let since = stream.seen.1.filter(|_| stream.seen.0 == mark).map_or(now, |since| since.min(now));
             let is_running = has_work && !stream.behind.iter().any(|wait| mark >= wait.own);
             stream.seen = (mark, is_running.then_some(since));
             longest = longest.into_iter().chain(stream.seen.1).min();

@@ -39,6 +39,18 @@ fn a_kernel_is_timed_whatever_passes_on_other_streams() {
 }
 
 #[test]
+fn work_is_timed_from_when_it_was_submitted_and_not_from_when_somebody_looked() {
+    let (mut producer, mut consumer) = ring();
+    let (mut state, _asked, _remains) = timed();
+    let before = Instant::now();
+    producer.push(&launch(0)).unwrap();
+    turn_until_nothing_moves(&mut state, &mut consumer);
+    let after = Instant::now();
+    let since = stuck(&mut state, after + Duration::from_secs(1)).unwrap();
+    assert!(before <= since && since <= after);
+}
+
+#[test]
 fn no_wait_hides_a_kernel_that_came_before_it() {
     let (first, later) = (Instant::now(), Instant::now() + Duration::from_secs(1));
     for waits_for in 0..2 {
