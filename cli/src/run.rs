@@ -237,9 +237,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
     if let Some(sanitize) = &sanitize {
         command.env(PROFILE, sanitize.images()).env(SANITIZE, sanitize.socket());
-        if let Some(calls) = sanitize.calls() {
-            command.env(CALLS, calls);
-        }
+        command.env(CALLS, sanitize.calls());
     }
     let status = interrupt::run(&mut command).map_err(Failure::doing(program.to_string_lossy()))?;
     let mut errors = if arguments.check { summary(&found, arguments.json) } else { 0 };

@@ -33,7 +33,13 @@ fn run() -> Option<&'static Run> {
 fn is_answer(symbol: &str, status: Status) -> bool {
     let asks = ["Get", "Query", "CanAccess", "Occupancy"].iter().any(|word| symbol.contains(word));
     let again = [Status::NOT_READY, Status::NOT_INITIALIZED, Status::DEINITIALIZED];
-    asks || again.contains(&status) || faults::stopped().is_some()
+    (asks && !is_refusal(symbol, status)) || again.contains(&status) || faults::stopped().is_some()
+}
+
+/// Whether a kernel was asked for that is there and refused. The names are also in `cli/src/sanitize/report.rs`.
+fn is_refusal(symbol: &str, status: Status) -> bool {
+    let asked = ["cuLibraryGetKernel", "cuModuleGetFunction", "cuKernelGetFunction"].contains(&symbol);
+    asked && [Status::NOT_SUPPORTED, Status::INVALID_PTX, Status::NO_BINARY_FOR_GPU].contains(&status)
 }
 
 /// A call answers an error; told once for each.
@@ -77,6 +83,8 @@ mod tests {
             ("cuMemAlloc_v2", Status::OUT_OF_MEMORY, false),
             ("cuLaunchKernel", Status::INVALID_VALUE, false),
             ("cuPointerGetAttribute", Status::INVALID_VALUE, true),
+            ("cuLibraryGetKernel", Status::NOT_FOUND, true),
+            ("cuLibraryGetKernel", Status::NOT_SUPPORTED, false),
             ("cuStreamQuery", Status::NOT_READY, true),
             ("cuEventSynchronize", Status::NOT_READY, true),
             ("cuMemFree_v2", Status::DEINITIALIZED, true),

@@ -56,7 +56,9 @@ pub(crate) fn caller(trace: &str) -> Option<String> {
             frames.push((name, None));
         }
     }
-    let is_cuda = |name: &str| name.starts_with("cuda") || name.starts_with("cuMem");
+    // What nvcc puts between a launch and the driver is not the program's.
+    let of_launches = |name: &str| name.contains("cudaLaunchKernel") || name.contains("__device_stub__");
+    let is_cuda = |name: &str| name.starts_with("cuda") || name.starts_with("cuMem") || of_launches(name);
     let last = frames.iter().rposition(|(name, _)| is_cuda(name))?;
     let (name, place) = frames.get(last + 1).filter(|(name, _)| *name != "<unknown>")?;
     Some(place.map_or_else(|| (*name).to_owned(), |place| format!("{name} at {place}")))

@@ -44,29 +44,26 @@ pub(crate) struct Linker {
 pub(crate) fn relocatable(call: &str, image: &ImagePointer, list: u64) -> Result<Vec<u8>, Status> {
     let list = image.follow(list)?;
     let mut units = Vec::new();
-    // NVIDIA's runtime for launches from kernels is among them, whether or not anything of it is used, with PTX or without.
+    // NVIDIA's runtime for launches from kernels is among them, whether or not anything of it is used, with PTX or without. It
+    // is left out, so that what launches is refused by name, and nothing else is.
     let mut without_ptx: Option<(Status, String)> = None;
     for index in 0..=UNITS_MAX {
         let bytes = list.prefix((index + 1) * size_of::<u64>());
         let address = bytes.last_chunk().map_or(0, |last| u64::from_ne_bytes(*last));
         if address == 0 {
             return match without_ptx {
-                Some((status, why)) if units.iter().all(is_of_the_runtime) => Err(refuse(call, status, &why)),
+                Some((status, why)) if units.is_empty() => Err(refuse(call, status, &why)),
                 _ => linked(&units).map_err(|(status, why)| refuse(call, status, &why)),
             };
         }
         let container = image::read(call, &image.follow(address)?)?;
         match ptx(driver()?, &container) {
+            Ok(text) if text.contains(DEVICE_RUNTIME) => {}
             Ok(text) => units.push((format!("unit {}", index + 1), text)),
             Err(error) => without_ptx = without_ptx.or(Some(error)),
         }
     }
     Err(refuse(call, Status::INVALID_IMAGE, &format!("more than {UNITS_MAX} units to link")))
-}
-
-/// Whether a unit is NVIDIA's runtime for launches from kernels.
-fn is_of_the_runtime((_, text): &Named) -> bool {
-    text.contains(DEVICE_RUNTIME)
 }
 
 fn refuse(call: &str, status: Status, why: &str) -> Status {
@@ -84,7 +81,7 @@ fn linked(units: &[Named]) -> Result<Vec<u8>, (Status, String)> {
 fn ptx(driver: &'static Driver, content: &[u8]) -> Result<String, (Status, String)> {
     let image = Image::read(content).map_err(|error| (Status::INVALID_IMAGE, error.to_string()))?;
     let text = image.ptx_for(driver.device().architecture);
-    text.map_err(|error| (Status::NO_BINARY_FOR_GPU, format!("an image to link {error}")))
+    text.map_err(|error| (Status::NO_BINARY_FOR_GPU, format!("one of the units to link: {error}")))
 }
 
 pub(crate) fn create(

@@ -681,7 +681,7 @@ def main():
     if options.sample is not None and options.sample < len(programs):
         programs = random.Random(options.seed).sample(programs, options.sample)
     if not programs:
-        fail("no program has such a name")
+        fail("no program has such a name" if options.only or not options.folder else "no .cu file with a main there")
     if options.list:
         print("\n".join(program.path for program in programs))
         return 0

@@ -475,4 +475,7 @@ fn programs_that_the_guard_refuses_are_told_where_and_why() {
     let done = alone("refused/dynamic_parallelism");
     let lines: Vec<&str> = done.stderr.lines().collect();
     assert!(lines.len() <= 4 && lines[1].ends_with("launch from the host instead"), "{}", done.told());
+    // Nothing of it was looked at, which is no clean bill.
+    let done = on_software(&["--sanitize=memcheck"], "refused/dynamic_parallelism");
+    assert!(done.stderr.ends_with("bulkhead: 1 error\n"), "{}", done.told());
 }

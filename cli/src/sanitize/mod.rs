@@ -18,7 +18,7 @@ use bulkhead_softgpu::{Finding, Findings, REPORT_BYTES_MAX};
 use clap::ValueEnum;
 
 use crate::{Failure, source::Sources};
-use report::Report;
+use report::{Call, Report};
 
 /// How long an executor may be silent.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -116,9 +116,9 @@ impl Run {
         &self.socket
     }
 
-    /// Where it tells which calls failed, if it does.
-    pub(crate) fn calls(&self) -> Option<&Path> {
-        self.tools.contains(&Tool::Apicheck).then_some(&self.calls)
+    /// Where it tells which calls failed.
+    pub(crate) fn calls(&self) -> &Path {
+        &self.calls
     }
 
     /// Whether kernels tell of accesses that go astray.
@@ -149,7 +149,10 @@ impl Run {
         // Not there where no process opened a session.
         let astray = std::fs::read_to_string(astray).unwrap_or_default();
         let calls = std::fs::read_to_string(&self.calls).unwrap_or_default();
-        let report = Report::of(&findings, (&astray, &calls), &mut sources, is_lost);
+        let mut report = Report::of(&findings, (&astray, &calls), &mut sources, is_lost);
+        if !self.tools.contains(&Tool::Apicheck) {
+            report.calls.retain(Call::is_refusal);
+        }
         if json {
             println!("{}", json::document(&report, self.counts_calls));
         }

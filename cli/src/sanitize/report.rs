@@ -32,6 +32,14 @@ pub(super) struct Call {
     pub(super) by: Option<String>,
 }
 
+impl Call {
+    /// Whether a kernel was refused, of which nothing was looked at: `is_refusal` of `libos-cuda/src/calls.rs`.
+    pub(super) fn is_refusal(&self) -> bool {
+        const ASK: [&str; 3] = ["cuLibraryGetKernel", "cuModuleGetFunction", "cuKernelGetFunction"];
+        ASK.contains(&self.call.as_str())
+    }
+}
+
 /// What is wrong in a line.
 pub(super) struct Wrong {
     /// Which tool tells it.
@@ -90,9 +98,9 @@ impl Report {
         }
     }
 
-    /// How much is wrong, with the calls that failed or without.
+    /// How much is wrong, with the calls that failed or without; what was refused is not right either way.
     pub(super) fn errors(&self, counts_calls: bool) -> u64 {
-        let calls = if counts_calls { self.calls.len() } else { 0 };
+        let calls = self.calls.iter().filter(|call| counts_calls || call.is_refusal()).count();
         let told = (self.wrong.len() + self.leaks.len() + calls) as u64;
         told.saturating_add(self.left_out).saturating_add(self.leaks_left_out)
     }

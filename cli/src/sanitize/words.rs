@@ -38,10 +38,18 @@ fn written(out: &mut String, report: &Report, counts_calls: bool) -> std::fmt::R
     if more > 0 {
         writeln!(out, "leakcheck  ... and {more} allocations more")?;
     }
-    for Call { call, code, name, what, by } in &report.calls {
+    for failed in &report.calls {
+        let Call { call, code, name, what, by } = failed;
         write!(out, "apicheck   {call} failed with {name} ({code}): {what}")?;
+        if failed.is_refusal() {
+            write!(out, "; the kernel did not run, and nothing of it was looked at")?;
+        }
         match by {
-            Some(by) => writeln!(out, "; called by {}", by.escape_debug())?,
+            Some(by) => {
+                let (function, place) =
+                    by.split_once(" at ").map_or((by.as_str(), ""), |(name, _)| (name, &by[name.len()..]));
+                writeln!(out, "; called by {}{}", readable(function).escape_debug(), place.escape_debug())?;
+            }
             None => writeln!(out)?,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use bulkhead_ptx::ast::{Function, Item, Linkage, Module, Space, Variable};
+use bulkhead_ptx::ast::{Function, FunctionKind, Item, Linkage, Module, Space, Variable};
 
 use crate::{Error, Named, rename};
 
@@ -33,7 +33,7 @@ struct Shared {
 pub(crate) fn merge(mut units: Vec<Named<'_>>) -> Result<Module, Error> {
     let first = units.first().ok_or(Error::Empty)?;
     let address_size = first.module.address_size;
-    let header = first.module.header;
+    let (header, count) = (first.module.header, units.len());
     if let Some(other) = units.iter().find(|unit| unit.module.address_size != address_size) {
         return Err(Error::AddressSize { unit: other.unit.to_owned(), bits: other.module.address_size });
     }
@@ -59,7 +59,9 @@ pub(crate) fn merge(mut units: Vec<Named<'_>>) -> Result<Module, Error> {
             }
         }
     }
-    let items = variables.into_iter().chain(functions).collect();
+    let declared: Vec<Item> =
+        if count > 1 { functions.iter().filter_map(declaration).collect() } else { Vec::new() };
+    let items = declared.into_iter().chain(variables).chain(functions).collect();
     Ok(Module { version, target, address_size, header, items })
 }
 
@@ -244,7 +246,17 @@ fn variable_of(
     }
 }
 
-/// What becomes of a function. Where some unit defines it, declarations go: the guard needs none before a call.
+/// What is declared of a function before everything else: units call each other's, and variables have their addresses.
+fn declaration(item: &Item) -> Option<Item> {
+    match item {
+        Item::Function(function) if function.kind == FunctionKind::Device && function.body.is_some() => {
+            Some(Item::Function(Function { body: None, ..function.clone() }))
+        }
+        _ => None,
+    }
+}
+
+/// What becomes of a function. Where some unit defines it, the declarations of units go.
 fn function_of(
     function: Function,
     unit: usize,

@@ -1,16 +1,32 @@
 //! What comes out of units that are linked.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../../tests/ptxas/mod.rs"]
+mod ptxas;
+
+use std::collections::HashSet;
+
 use bulkhead_link::{Error, Unit, link};
 use bulkhead_ptx::ast::{Function, Item, Module};
 
 const HEAD: &str = ".version 8.0\n.target sm_80\n.address_size 64\n";
 
-fn linked(units: &[&str]) -> Result<Module, Error> {
+fn text_of(units: &[&str]) -> Result<String, Error> {
     let texts: Vec<String> = units.iter().map(|unit| format!("{HEAD}{unit}")).collect();
     let names = ["a", "b", "c", "d"];
     let units: Vec<Unit<'_>> = names.iter().zip(&texts).map(|(name, text)| Unit { name, text }).collect();
-    link(&units).map(|text| bulkhead_ptx::parse(&text).unwrap())
+    link(&units)
+}
+
+/// What is linked, without the declarations of what it defines.
+fn linked(units: &[&str]) -> Result<Module, Error> {
+    let mut module = bulkhead_ptx::parse(&text_of(units)?).unwrap();
+    let defined: HashSet<String> =
+        functions(&module).iter().filter(|f| f.body.is_some()).map(|f| f.name.clone()).collect();
+    module
+        .items
+        .retain(|item| !matches!(item, Item::Function(f) if f.body.is_none() && defined.contains(&f.name)));
+    Ok(module)
 }
 
 fn functions(module: &Module) -> Vec<&Function> {
@@ -145,4 +161,24 @@ fn lines_name_the_file_of_their_unit() {
 fn a_single_unit_is_left_as_it_is() {
     let text = "whatever it is";
     assert_eq!(link(&[Unit { name: "a", text }]).unwrap(), text);
+}
+
+#[test]
+fn what_is_linked_assembles_though_units_use_what_others_define_later() {
+    let first = ".extern .func (.param .b32 r) later(.param .b32 a);\n.visible .entry k(.param .u64 p)\n{\n.reg .b64 %rd<2>;\n\
+                 .reg .b32 %r<2>;\n.param .b32 a;\n.param .b32 r;\nld.param.u64 %rd1, [p];\nmov.b32 %r1, 1;\nst.param.b32 [a], %r1;\n\
+                 call.uni (r), later, (a);\nld.param.b32 %r1, [r];\nst.global.u32 [%rd1], %r1;\nret;\n}\n";
+    let second = ".func (.param .b32 r) own(.param .b32 a)\n{\n.reg .b32 %r<2>;\nld.param.b32 %r1, [a];\nst.param.b32 [r], %r1;\nret;\n}\n\
+                  .visible .global .align 8 .u64 pointer = own;\n.visible .func (.param .b32 r) later(.param .b32 a)\n{\n\
+                  .reg .b32 %r<2>;\nld.param.b32 %r1, [a];\nadd.s32 %r1, %r1, 1;\nst.param.b32 [r], %r1;\nret;\n}\n";
+    let text = text_of(&[first, second]).unwrap();
+    let place = |what: &str| text.find(what).unwrap();
+    assert!(place("own(") < place("pointer ="), "{text}");
+    let Some(ptxas) = ptxas::find() else {
+        println!("skipped: no ptxas (set BULKHEAD_PTXAS, or install the compiler into .toolchain)");
+        return;
+    };
+    if let Err(error) = ptxas::assemble(&ptxas, &text) {
+        panic!("{error}\n{text}");
+    }
 }

@@ -9,8 +9,9 @@ pub(crate) fn find() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("BULKHEAD_PTXAS") {
         return Some(PathBuf::from(path));
     }
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
-    let installed = below(&workspace.join(".toolchain"), 8);
+    let mut folders =
+        Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|folder| folder.join(".toolchain"));
+    let installed = folders.find(|folder| folder.is_dir()).and_then(|folder| below(&folder, 8));
     installed.or_else(|| {
         let paths = std::env::var_os("PATH")?;
         std::env::split_paths(&paths).map(|folder| folder.join("ptxas")).find(|path| path.is_file())
