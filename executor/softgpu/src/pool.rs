@@ -267,6 +267,9 @@ impl Pool {
         if job.grid.engine == Engine::Compiled && job.grid.schedule.is_none() {
             health.watch(prepare);
         }
+        if !job.grid.together {
+            job.room.wait_in_turn(job.block_bytes());
+        }
         if !alone {
             self.shared.jobs.lock().list.push(Arc::clone(&job));
             self.shared.more.notify_all();

@@ -76,6 +76,14 @@ impl Taker {
         Self { room: Arc::clone(room), launch: left.launches }
     }
 
+    /// Stands in the queue, where its blocks have so many bytes, until [`Self::stop_waiting`]: from the first of them on, so that
+    /// nobody has some of his blocks begin between them.
+    pub(crate) fn wait_in_turn(&self, bytes: u64) {
+        if bytes > SMALL {
+            self.room.left.lock().queue.push_back(self.launch);
+        }
+    }
+
     /// Room for so many bytes, if there is some. What is larger than all there is gets all.
     pub(crate) fn take(&self, bytes: u64, patience: Patience) -> Option<Taken> {
         let bytes = if bytes <= SMALL { 0 } else { bytes.min(TOTAL) };
