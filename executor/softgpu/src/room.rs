@@ -3,9 +3,9 @@
 //! A device gives so much memory to so many blocks, and others start when those have ended. So do blocks here that take more
 //! than [`SMALL`]; what is smaller is bounded by how many blocks a thread keeps in work.
 //!
-//! Launches that find no room stand in a queue, and nobody takes room before the first of it: a launch with large blocks has
-//! its turn when those that run have ended, however many with smaller ones come. The first stays so until all of its blocks have
-//! begun: they may wait for each other.
+//! Launches with such blocks stand in a queue, and nobody takes room before the first of it: one with larger blocks has its
+//! turn when those that run have ended, however many with smaller ones come. The first stays so until all of its blocks have
+//! begun, or as many as the threads keep in work: they may wait for each other.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -36,10 +36,11 @@ use crate::{
     watch::flag::{Flag, Flags, Says},
 };
 
-/// What is made zero at once.
+/// What is made zero or copied at once.
 const PIECE_BYTES: u64 = 128 << 20;
-/// What who waits for it is told to wait for.
+/// What somebody waits for.
 pub(crate) const CLEARED: &str = "have memory cleared";
+const COPIED: &str = "have memory copied";
 
 /// What all slots share.
 #[derive(Clone)]
@@ -413,9 +414,10 @@ impl SlotMemory {
         for (from, bytes) in [(at, first), (second, bytes - first)] {
             let half = Mapping::create(&self.means.physical, bytes)?;
             workbench.with(half.id(), bytes, |to| {
-                let _waits = self.means.waits.enter(self.session, "have memory copied");
-                gpu.copy_on_device(stream, to, DeviceAddress(from), bytes)?;
-                gpu.synchronize(stream)
+                self.in_pieces(bytes, COPIED, |at, piece| {
+                    gpu.copy_on_device(stream, DeviceAddress(to.0 + at), DeviceAddress(from + at), piece)?;
+                    gpu.synchronize(stream)
+                })
             })?;
             halves.push((from, half));
         }
@@ -479,16 +481,27 @@ impl SlotMemory {
         self.means.workbench.with(memory, bytes, |at| self.scrub_at(at.0, bytes))
     }
 
-    /// The same where it is mapped. Beside kernels that fill the device and run on, that waits for them. It is done in pieces, so
-    /// that much memory takes nobody for one who waits.
+    /// The same where it is mapped.
     fn scrub_at(&self, at: u64, bytes: u64) -> Result<(), Error> {
-        let end = at + bytes;
-        let mut from = at;
-        while from < end {
-            let piece = (end - from).min(PIECE_BYTES);
-            let _waits = self.session.map(|session| self.means.waits.enter(Some(session), CLEARED));
-            workbench::scrub(&*self.means.gpu, DeviceAddress(from), piece, self.stream)?;
-            from += piece;
+        self.in_pieces(bytes, CLEARED, |from, piece| {
+            workbench::scrub(&*self.means.gpu, DeviceAddress(at + from), piece, self.stream)
+        })
+    }
+
+    /// Does something on the device to so many bytes, piece by piece, of which `work` gets offset and length. Beside kernels that
+    /// fill the device and run on, that waits for them, for which the session counts as waiting; much memory alone is no such wait.
+    fn in_pieces(
+        &self,
+        bytes: u64,
+        to: &'static str,
+        mut work: impl FnMut(u64, u64) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut done = 0;
+        while done < bytes {
+            let piece = (bytes - done).min(PIECE_BYTES);
+            let _waits = self.session.map(|session| self.means.waits.enter(Some(session), to));
+            work(done, piece)?;
+            done += piece;
         }
         Ok(())
     }
