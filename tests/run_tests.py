@@ -71,7 +71,9 @@ def main() -> int:
     arguments = parser.parse_args()
     cargo = os.environ.get("CARGO", "cargo")
     times: dict[str, float] = json.loads(TIMES.read_text())
+    began = time.monotonic()
     programs = [tests for tests in build(cargo) if not arguments.names or {tests.package, tests.target} & set(arguments.names)]
+    print(f"built in {time.monotonic() - began:.0f} s: {len(programs)} programs of tests", flush=True)
     if arguments.fast:
         left_out = len(programs)
         programs = [tests for tests in programs if times.get(tests.name, 0.0) <= FAST_SECONDS]
