@@ -176,7 +176,7 @@ fn tell(failure: Failure) -> ExitCode {
     let text = failure.to_string();
     let plain = |c: char| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c };
     eprintln!("bulkhead: {}", text.chars().map(plain).collect::<String>());
-    ExitCode::FAILURE
+    ExitCode::from(failure.code)
 }
 
 /// The command without what only Bulkhead itself calls.

@@ -271,11 +271,14 @@ pub(crate) fn program(arguments: &ProgramArguments) -> Result<ExitCode, Failure>
 pub(crate) fn not_started(program: &OsStr, error: &std::io::Error) -> Failure {
     let name = program.to_string_lossy();
     let here = std::path::Path::new(program).is_file() && !name.contains('/');
-    Failure::new(match error.kind() {
+    // As shells say it.
+    let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
+    let message = match error.kind() {
         std::io::ErrorKind::NotFound if here => {
             format!("{name}: {error}; the one in this folder is ./{name}")
         }
         std::io::ErrorKind::PermissionDenied => format!("{name}: {error}: it is no program that may be run"),
         _ => format!("{name}: {error}"),
-    })
+    };
+    Failure::new(message).with_code(code)
 }

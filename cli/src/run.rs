@@ -142,22 +142,20 @@ fn needs_guard(arguments: &Arguments) -> bool {
     arguments.check || !arguments.gates.is_empty() || watches(arguments) || arguments.guard.is_some()
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let (program, rest) = arguments.command.split_first().ok_or_else(|| Failure::new("no program"))?;
-    find(program)?;
+/// Whether what is asked for can be had together, before anything starts.
+fn can_be_had(arguments: &Arguments, needs_guard: bool) -> Result<(), Failure> {
     let told = arguments.check || arguments.profile.is_some() || arguments.sanitize.is_some();
     if arguments.json && !told {
         return Err(Failure::new("--json is for --check, --sanitize and --profile"));
     }
-    let needs_guard = needs_guard(arguments);
     if arguments.domain == Domain::Isolated && needs_guard {
         return Err(Failure::new(
-            "--check, --gates, --guard, --profile, --trace and --sanitize are for guarded sessions: leave --domain isolated out",
+            "--check, --gates, --guard, --profile, --trace and --sanitize are for guarded sessions: leave --domain isolated (or BULKHEAD_DOMAIN) out",
         ));
     }
     if arguments.domain == Domain::Isolated && !arguments.module.is_empty() {
         return Err(Failure::new(
-            "--module is for guarded sessions, which share memory with modules: leave --domain isolated out",
+            "--module is for guarded sessions, which share memory with modules: leave --domain isolated (or BULKHEAD_DOMAIN) out",
         ));
     }
     for file in &arguments.gates {
@@ -175,6 +173,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             served.display()
         )));
     }
+    Ok(())
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let (program, rest) = arguments.command.split_first().ok_or_else(|| Failure::new("no program"))?;
+    find(program)?;
+    let needs_guard = needs_guard(arguments);
+    can_be_had(arguments, needs_guard)?;
     let scratch = Scratch::new()?;
     let profile = arguments.profile.is_some() || arguments.trace.is_some();
     let profile = profile.then(|| profile::Run::new(scratch.path())).transpose()?;

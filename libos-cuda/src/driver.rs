@@ -22,21 +22,21 @@ use crate::faults;
 use crate::function::Function;
 use crate::graph::Graphs;
 use crate::handle::Kind;
+use crate::handle_tables::{Permanent, Table};
 use crate::library::Library;
 use crate::linker::Linker;
-use crate::machine;
+use crate::machine_code;
 use crate::memory::Memory;
 use crate::module::Module;
 use crate::moving;
 use crate::order::Streams;
 use crate::pool::Pools;
 use crate::query::Limits;
-use crate::registry::{Permanent, Table};
 use crate::remote_calls;
 use crate::report;
 use crate::status::{Answer, Status, describe};
-use crate::terms::{self, Told};
 use crate::texture::Objects;
+use crate::told::{self, Told};
 use crate::vmm::Vmm;
 
 /// The version of CUDA that this library speaks. No runtime so far asks for functions of a later one.
@@ -101,7 +101,7 @@ impl Driver {
 
     /// Opens the process's session.
     fn open() -> Result<Driver, Status> {
-        let Told { terms, is_auto } = terms::told()?;
+        let Told { terms, is_auto } = told::told()?;
         let driver = Driver::with(terms, is_auto, None)?;
         if driver.stray == Stray::Told {
             crate::abi::at_exit(check::at_exit);
@@ -191,7 +191,7 @@ fn table<T>(kind: Kind) -> Arc<Table<T>> {
 /// yet, and nobody has said which session it is to have. Where none is to be had it stays where it is.
 pub(crate) fn move_for(call: &str, content: &[u8]) {
     let stays = |driver: &&Driver| driver.is_auto && driver.domain == Domain::Guarded;
-    if opened().filter(stays).is_none() || !machine::is_alone(content) {
+    if opened().filter(stays).is_none() || !machine_code::is_alone(content) {
         return;
     }
     let _opening = OPENING.lock();

@@ -44,7 +44,7 @@ pub(crate) use work::Work;
 use crate::abi::{Out, Text};
 use crate::driver::{Driver, driver, keep};
 use crate::handle::Kind;
-use crate::registry::Table;
+use crate::handle_tables::Table;
 use crate::status::{Answer, Status};
 use user_object::Kept;
 

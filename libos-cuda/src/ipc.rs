@@ -191,9 +191,10 @@ pub(crate) fn open_memory(to: Out<u64>, handle: IpcHandle, flags: u32) -> Answer
 
 /// Says why something of another process cannot be opened.
 pub(crate) fn refused(call: &str, error: &Error) -> Status {
-    report::refused(call, &error.to_string());
-    // It was freed, or there never was any.
+    // It was freed, or there never was any; not on this kernel.
     let is_gone = matches!(error.code, ErrorCode::NotFound | ErrorCode::Revoked);
+    let both = "; both programs have to run on one kernel: start `bulkhead serve`, then them";
+    report::refused(call, &format!("{error}{}", if is_gone { both } else { "" }));
     if is_gone { Status::INVALID_HANDLE } else { Status::of(error) }
 }
 

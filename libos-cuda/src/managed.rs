@@ -2,7 +2,7 @@
 //!
 //! Nothing is ever moved, so prefetches and advice are kept, to be told of, and change nothing else.
 
-mod hints;
+mod hint_map;
 
 use std::ffi::c_void;
 
@@ -13,8 +13,8 @@ use crate::memory::{Region, What};
 use crate::report;
 use crate::status::{Answer, Status};
 
-pub(crate) use hints::Hints;
-use hints::{Hint, Where};
+pub(crate) use hint_map::Hints;
+use hint_map::{Hint, Where};
 
 const ATTACH_GLOBAL: u32 = 1;
 const ATTACH_HOST: u32 = 2;

@@ -15,8 +15,8 @@ use crate::abi::{AccessDescription, Host, In, InSlice, Out, Properties, Room, Sh
 use crate::descriptor;
 use crate::device::{Error, ErrorCode, Share, SturdyToken, Uses};
 use crate::driver::{Driver, driver, keep};
+use crate::handle_tables::Table;
 use crate::memory::{Region, What};
-use crate::registry::Table;
 use crate::report;
 use crate::status::{Answer, Status};
 use addresses::Addresses;

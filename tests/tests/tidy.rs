@@ -114,6 +114,28 @@ const TRUSTED: &[&str] = &["kernel", "caps", "mm", "guard/ptx", "guard/verifier"
 
 const LINES_MAX: usize = 800;
 
+/// Lines of a function, from its first to its closing brace.
+const FUNCTION_LINES_MAX: usize = 100;
+
+/// Functions that are longer, each one `match` over instructions or requests: no new one, and none that is not.
+const LONG_FUNCTIONS: &[(&str, &str)] = &[
+    ("executor/linter/src/code.rs", "scan"),
+    ("executor/softgpu/src/compiled/flow.rs", "op"),
+    ("executor/softgpu/src/decode/arithmetic.rs", "decode_arithmetic"),
+    ("executor/softgpu/src/exec/step.rs", "plain"),
+    ("executor/softgpu/src/exec/step.rs", "run_group"),
+    ("executor/tests/escapes/loops.rs", "looped"),
+    ("guard/tests/cycles/mod.rs", "ends_by_itself"),
+    ("kernel/tests/kernel/fake.rs", "answer"),
+    ("tests/tests/gate_sources.rs", "edit"),
+];
+
+/// Characters of a line of prose.
+const PROSE_WIDTH: usize = 120;
+
+/// Documents that a test of their own writes.
+const GENERATED: &[&str] = &["docs/CLI.md", "docs/SUPPORT.md"];
+
 /// Files of the repository by their path in it, without what is built, fetched or another tool's.
 fn files(extension: &str) -> Vec<PathBuf> {
     fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -244,6 +266,71 @@ fn files_are_small() {
         let lines = text(&path).lines().count();
         if lines > LINES_MAX {
             findings.push(format!("{}: {lines} lines, more than {LINES_MAX}", path.display()));
+        }
+    }
+    nothing(findings);
+}
+
+/// The name of the function that begins on a line, and how far it is indented; none where it ends there too.
+fn begun(line: &str) -> Option<(&str, usize)> {
+    let mut rest = line.trim_start();
+    let indent = line.len() - rest.len();
+    let words = ["pub", "pub(crate)", "pub(super)", "const", "async", "unsafe", "extern", "\"C\""];
+    while let Some((_, behind)) = rest.split_once(' ').filter(|(word, _)| words.contains(word)) {
+        rest = behind;
+    }
+    let name = rest.strip_prefix("fn ")?;
+    let name = name.split(['(', '<']).next()?;
+    (!line.ends_with('}') && !line.ends_with(';')).then_some((name, indent))
+}
+
+#[test]
+fn functions_are_small() {
+    let mut long = BTreeSet::new();
+    let mut findings = Vec::new();
+    for path in files("rs") {
+        let content = text(&path);
+        let lines: Vec<&str> = content.lines().collect();
+        for (first, line) in lines.iter().enumerate() {
+            let Some((name, indent)) = begun(line) else { continue };
+            let closing = format!("{}}}", " ".repeat(indent));
+            let Some(count) = lines[first..].iter().position(|line| *line == closing) else { continue };
+            if count + 1 > FUNCTION_LINES_MAX {
+                let place = (path.display().to_string(), name.to_owned());
+                if !LONG_FUNCTIONS.contains(&(place.0.as_str(), name)) {
+                    let (file, line, lines) = (path.display(), first + 1, count + 1);
+                    findings.push(format!(
+                        "{file}:{line}: `{name}` has {lines} lines, more than {FUNCTION_LINES_MAX}"
+                    ));
+                }
+                long.insert(place);
+            }
+        }
+    }
+    let gone = LONG_FUNCTIONS
+        .iter()
+        .filter(|(file, name)| !long.contains(&((*file).to_owned(), (*name).to_owned())));
+    findings
+        .extend(gone.map(|(file, name)| format!("{file}: `{name}`: in the table of tidy.rs, and not long")));
+    nothing(findings);
+}
+
+#[test]
+fn prose_is_wrapped() {
+    let mut findings = Vec::new();
+    for path in files("md").iter().filter(|path| GENERATED.iter().all(|name| *path != Path::new(name))) {
+        let mut fenced = false;
+        for (number, line) in (1..).zip(text(path).lines()) {
+            fenced ^= line.trim_start().starts_with("```");
+            let is_prose = !fenced && !line.starts_with(['|', '#']) && !line.starts_with("    ");
+            // A link cannot be broken.
+            let breaks = line.trim_start().trim_start_matches("- ").contains(' ');
+            if is_prose && breaks && line.chars().count() > PROSE_WIDTH {
+                findings.push(format!(
+                    "{}:{number}: a line of more than {PROSE_WIDTH} characters",
+                    path.display()
+                ));
+            }
         }
     }
     nothing(findings);

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use bulkhead_gpu::{ArrayCopy, DeviceAddress, EventId, Gpu};
+use bulkhead_gpu::{ArrayCopy, DeviceAddress, EventId, Gpu, StreamId};
 use bulkhead_ring::{self as ring, Blocks, Record};
 use bulkhead_schema::{ErrorCode, limits};
 
@@ -117,68 +117,10 @@ fn carry_out(
     if is_of_the_driver && !state.streams.is_alone() {
         return Ok(Err(ErrorCode::NotSupported.into()));
     }
-    let gpu = &*state.gpu;
-    match *record {
-        Record::CreateStream { stream, .. } if stream >= state.reserved.streams => {
-            return Ok(Err(ErrorCode::LimitReached.into()));
-        }
-        Record::CreateStream { stream, priority } => {
-            return state.streams.create(stream, priority, gpu.info()).map(|()| Ok(Outcome::Aside));
-        }
-        Record::DestroyStream { stream } => {
-            if state.streams.forget_lost(stream) {
-                return Ok(Ok(Outcome::Aside));
-            }
-            if state.streams.get(stream).is_none() {
-                return Ok(Err(ErrorCode::InvalidHandle.into()));
-            }
-            return match state.streams.destroy(stream)? {
-                true => Ok(Ok(Outcome::Aside)),
-                false => Ok(Err(ErrorCode::InvalidArgument.into())),
-            };
-        }
-        Record::DestroyEvent { event, .. } => {
-            if let Some(event) = state.events.events.remove(&event) {
-                gpu.destroy_event(event)?;
-            }
-            return Ok(Ok(Outcome::Aside));
-        }
-        Record::Elapsed { start, end, reply, .. } => {
-            let events = &state.events.events;
-            let elapsed = match (events.get(&start), events.get(&end)) {
-                (Some(start), Some(end)) => gpu.elapsed_ns(*start, *end)?,
-                _ => None,
-            };
-            state.streams.page().answer(reply, position, elapsed.unwrap_or(f64::NAN).to_bits());
-            return Ok(Ok(Outcome::Aside));
-        }
-        Record::Node { place, work, .. } => {
-            let outcome = if place.is_change { Outcome::Nothing } else { Outcome::Aside };
-            return Ok(graphs::node(state, place, &work, parameters)?
-                .map(|()| outcome)
-                .map_err(Refused::from));
-        }
-        Record::After { graph, count, nodes, .. } => {
-            let noted = state.graphs.after(graph, count, nodes);
-            return Ok(noted.map(|()| Outcome::Aside).map_err(Refused::from));
-        }
-        Record::MakeGraph { graph, .. } => {
-            return Ok(graphs::make(state, graph)?.map(|()| Outcome::Aside).map_err(Refused::from));
-        }
-        Record::DestroyGraph { graph, .. } => {
-            return Ok(graphs::destroy(state, graph)?.map(|()| Outcome::Aside).map_err(Refused::from));
-        }
-        Record::LaunchGraph { .. }
-        | Record::Launch { .. }
-        | Record::CopyToDevice { .. }
-        | Record::CopyToHost { .. }
-        | Record::CopyOnDevice { .. }
-        | Record::CopyArray { .. }
-        | Record::Fill { .. }
-        | Record::WaitOn { .. }
-        | Record::HostBarrier { .. }
-        | Record::RecordEvent { .. } => {}
+    if let Some(done) = beside_streams(state, position, record, parameters)? {
+        return Ok(done);
     }
+    let gpu = &*state.gpu;
     // Stream 0 comes with the session.
     if record.stream() < state.reserved.streams.max(1) {
         state.streams.revive(record.stream(), gpu.info())?;
@@ -205,17 +147,7 @@ fn carry_out(
                 return Ok(Err(code.into()));
             }
         }
-        Record::CopyArray { copy, .. } => {
-            let ring::ArrayCopy { array, at, row_bytes, rows, shape, to_array, .. } = copy;
-            let copied = ArrayCopy { array, at, memory: DeviceAddress(0), row_bytes, rows, shape, to_array };
-            let Some(bytes) = copied.bytes() else { return Ok(Err(ErrorCode::InvalidArgument.into())) };
-            let may = if to_array { Use::Read } else { Use::ReadWrite };
-            let Some(memory) = bindings.device(copy.memory, copy.offset, bytes, may) else {
-                return Ok(Err(ErrorCode::InvalidHandle.into()));
-            };
-            gpu.copy_array(stream, &ArrayCopy { memory, ..copied })?;
-            state.streams.loads(record.stream(), Load { moved: bytes, ..Load::default() });
-        }
+        Record::CopyArray { copy, .. } => return copy_array(state, (record.stream(), stream), copy),
         Record::WaitOn { stream, on, position: until } => {
             let wait = Held { position, record: *record, parameters: Vec::new(), rest: None };
             let held = state.streams.wait_on(stream, on, until, wait)?;
@@ -254,4 +186,85 @@ fn carry_out(
         | Record::DestroyGraph { .. } => {}
     }
     Ok(Ok(Outcome::Submitted))
+}
+
+/// Copies between an array of the driver's and memory that the session names.
+fn copy_array(
+    state: &mut State,
+    (number, stream): (u32, StreamId),
+    copy: ring::ArrayCopy,
+) -> Result<Result<Outcome, Refused>, bulkhead_gpu::Error> {
+    let ring::ArrayCopy { array, at, row_bytes, rows, shape, to_array, .. } = copy;
+    let copied = ArrayCopy { array, at, memory: DeviceAddress(0), row_bytes, rows, shape, to_array };
+    let Some(bytes) = copied.bytes() else { return Ok(Err(ErrorCode::InvalidArgument.into())) };
+    let may = if to_array { Use::Read } else { Use::ReadWrite };
+    let Some(memory) = state.bindings.device(copy.memory, copy.offset, bytes, may) else {
+        return Ok(Err(ErrorCode::InvalidHandle.into()));
+    };
+    state.gpu.copy_array(stream, &ArrayCopy { memory, ..copied })?;
+    state.streams.loads(number, Load { moved: bytes, ..Load::default() });
+    Ok(Ok(Outcome::Submitted))
+}
+
+/// Carries out what is no work of a stream; none where the record is that.
+fn beside_streams(
+    state: &mut State,
+    position: u64,
+    record: &Record,
+    parameters: &[u64],
+) -> Result<Option<Result<Outcome, Refused>>, bulkhead_gpu::Error> {
+    let gpu = &*state.gpu;
+    let aside = |done: Result<(), ErrorCode>| done.map(|()| Outcome::Aside).map_err(Refused::from);
+    Ok(Some(match *record {
+        Record::CreateStream { stream, .. } if stream >= state.reserved.streams => {
+            Err(ErrorCode::LimitReached.into())
+        }
+        Record::CreateStream { stream, priority } => {
+            state.streams.create(stream, priority, gpu.info())?;
+            Ok(Outcome::Aside)
+        }
+        Record::DestroyStream { stream } => {
+            if state.streams.forget_lost(stream) {
+                Ok(Outcome::Aside)
+            } else if state.streams.get(stream).is_none() {
+                Err(ErrorCode::InvalidHandle.into())
+            } else if state.streams.destroy(stream)? {
+                Ok(Outcome::Aside)
+            } else {
+                Err(ErrorCode::InvalidArgument.into())
+            }
+        }
+        Record::DestroyEvent { event, .. } => {
+            if let Some(event) = state.events.events.remove(&event) {
+                gpu.destroy_event(event)?;
+            }
+            Ok(Outcome::Aside)
+        }
+        Record::Elapsed { start, end, reply, .. } => {
+            let events = &state.events.events;
+            let elapsed = match (events.get(&start), events.get(&end)) {
+                (Some(start), Some(end)) => gpu.elapsed_ns(*start, *end)?,
+                _ => None,
+            };
+            state.streams.page().answer(reply, position, elapsed.unwrap_or(f64::NAN).to_bits());
+            Ok(Outcome::Aside)
+        }
+        Record::Node { place, work, .. } => {
+            let outcome = if place.is_change { Outcome::Nothing } else { Outcome::Aside };
+            graphs::node(state, place, &work, parameters)?.map(|()| outcome).map_err(Refused::from)
+        }
+        Record::After { graph, count, nodes, .. } => aside(state.graphs.after(graph, count, nodes)),
+        Record::MakeGraph { graph, .. } => aside(graphs::make(state, graph)?),
+        Record::DestroyGraph { graph, .. } => aside(graphs::destroy(state, graph)?),
+        Record::LaunchGraph { .. }
+        | Record::Launch { .. }
+        | Record::CopyToDevice { .. }
+        | Record::CopyToHost { .. }
+        | Record::CopyOnDevice { .. }
+        | Record::CopyArray { .. }
+        | Record::Fill { .. }
+        | Record::WaitOn { .. }
+        | Record::HostBarrier { .. }
+        | Record::RecordEvent { .. } => return Ok(None),
+    }))
 }

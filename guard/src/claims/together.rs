@@ -123,6 +123,36 @@ enum State {
     Apart(Vec<usize>),
 }
 
+/// Where each label is; none where one is in two places.
+fn labels(statements: &[Statement]) -> Option<HashMap<&str, usize>> {
+    let mut labels: HashMap<&str, usize> = HashMap::default();
+    for (index, statement) in statements.iter().enumerate() {
+        if let Statement::Label(name, _) = statement
+            && labels.insert(name, index).is_some()
+        {
+            return None;
+        }
+    }
+    Some(labels)
+}
+
+/// Notes which loops wait, and at the label of each which loop that is: heads are their labels.
+fn find_heads(heads: HashMap<usize, usize>, loops: &mut [Loop], steps: &mut [Step]) {
+    // How many wait before each statement.
+    let mut waiting = vec![0_usize];
+    for step in &*steps {
+        let waits = matches!(step, Step::Wait | Step::Block | Step::Gate);
+        waiting.push(waiting.last().copied().unwrap_or(0) + usize::from(waits));
+    }
+    for (at, number) in heads {
+        let Some(found) = loops.get_mut(number) else { continue };
+        found.waits = waiting.get(at) != waiting.get(found.end);
+        if let Some(Step::Label(head) | Step::Zeroing(head)) = steps.get_mut(at) {
+            *head = Some(number);
+        }
+    }
+}
+
 struct Pass<'a> {
     body: Body,
     steps: Vec<Step>,
@@ -151,14 +181,7 @@ impl<'a> Pass<'a> {
         if !statements.iter().filter_map(known).any(|found| waits(found) || blocks(found)) {
             return None;
         }
-        let mut labels: HashMap<&str, usize> = HashMap::default();
-        for (index, statement) in statements.iter().enumerate() {
-            if let Statement::Label(name, _) = statement
-                && labels.insert(name, index).is_some()
-            {
-                return None;
-            }
-        }
+        let labels = labels(statements)?;
         let (mut loops, mut heads): (Vec<Loop>, HashMap<usize, usize>) = (Vec::new(), HashMap::default());
         let mut steps = Vec::with_capacity(statements.len());
         let mut values = Values::with(statements.len(), rows);
@@ -208,19 +231,7 @@ impl<'a> Pass<'a> {
                 _ => Step::On,
             });
         }
-        // How many wait before each statement.
-        let mut waiting = vec![0_usize];
-        for step in &steps {
-            let waits = matches!(step, Step::Wait | Step::Block | Step::Gate);
-            waiting.push(waiting.last().copied().unwrap_or(0) + usize::from(waits));
-        }
-        for (at, number) in heads {
-            let Some(found) = loops.get_mut(number) else { continue };
-            found.waits = waiting.get(at) != waiting.get(found.end);
-            if let Some(Step::Label(head) | Step::Zeroing(head)) = steps.get_mut(at) {
-                *head = Some(number);
-            }
-        }
+        find_heads(heads, &mut loops, &mut steps);
         values.end();
         let waited = vec![false; steps.len() + 1];
         let marks = vec![(Mark::Unknown, Mark::Unknown); steps.len()];

@@ -1,7 +1,7 @@
 //! Memory accesses: proven to stay where they may, or preceded by the sequence that makes them.
 //!
-//! What each sequence looks like is the contract with the verifier, and written down in the crate's
-//! documentation.
+//! What each sequence looks like is the contract with the verifier, and written down in the documentation of
+//! `bulkhead_verifier`.
 
 use crate::maps::HashMap;
 

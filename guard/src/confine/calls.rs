@@ -4,7 +4,13 @@
 //! the names given here until [`super::arguments`] puts them into registers. Calls through pointers are in
 //! [`super::indirect`].
 
+mod budget;
+mod parts;
+
 use crate::maps::{HashMap, HashSet};
+pub(super) use budget::{Budget, Looks};
+pub(super) use parts::scalar_bytes;
+use parts::{Parts, parts};
 
 use crate::ast::{
     Address, AddressBase, Function, FunctionKind, Instruction, Item, Module, Operand, Predicate, Space, Span,
@@ -16,10 +22,7 @@ use crate::confine::pointers::{Pointed, Shape};
 use crate::confine::prologue::{self, register};
 use crate::confine::scope::Meaning;
 use crate::confine::symbols::Symbols;
-use crate::limits::{
-    CALL_NESTING_MAX, CHECK_STATEMENTS_MAX, INLINED_STATEMENT_BYTES, INLINED_STATEMENTS_MIN,
-    OWN_STATEMENT_BYTES, OWN_STATEMENTS_MIN, TRIED_STATEMENTS_MAX,
-};
+use crate::limits::CALL_NESTING_MAX;
 use crate::names::{self, Class};
 use crate::report::{Reason, Report};
 
@@ -109,99 +112,6 @@ pub(super) struct Call<'a> {
     returns: usize,
     /// Whether the function is ours, or is called by one that is.
     own: bool,
-}
-
-/// Whether the accesses of an entry are looked at, where its session asks for that.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Looks {
-    /// All of them are.
-    All,
-    /// Too little is left for all of them.
-    Short,
-    /// None is.
-    None,
-}
-
-/// How much calls may add to a module yet, and how many statements may be gone through to try out bounds.
-#[derive(Debug, Clone)]
-pub(super) struct Budget {
-    /// Statements that may be inlined.
-    inlined: usize,
-    /// Of how many at first.
-    most: usize,
-    /// Statements of our own functions.
-    own: usize,
-    /// Of how many at first.
-    most_own: usize,
-    /// Statements of checks, which the session asked for and the module did not write.
-    checks: usize,
-    /// Whether what is inlined is a check.
-    checking: bool,
-    looks: Looks,
-    trials: usize,
-    /// Whether it was said that too little is left.
-    told: bool,
-}
-
-impl Budget {
-    /// The budget of a module, which grows with its text.
-    pub(super) fn of(module: &Module) -> Self {
-        let bytes = module.header.text.end as usize;
-        let most = INLINED_STATEMENTS_MIN + bytes / INLINED_STATEMENT_BYTES;
-        let most_own = OWN_STATEMENTS_MIN + bytes / OWN_STATEMENT_BYTES;
-        Self {
-            inlined: most,
-            most,
-            own: most_own,
-            most_own,
-            checks: CHECK_STATEMENTS_MAX,
-            checking: false,
-            looks: Looks::All,
-            trials: TRIED_STATEMENTS_MAX,
-            told: false,
-        }
-    }
-
-    /// Takes so many statements of what calls may add, for something else that makes a text longer; where too little is
-    /// left, whoever asks says so.
-    pub(super) fn takes(&mut self, statements: usize) -> bool {
-        let left = self.inlined.checked_sub(statements);
-        self.inlined = left.unwrap_or(0);
-        self.told |= left.is_none();
-        left.is_some()
-    }
-
-    /// Whether something was not added for want of it.
-    pub(super) const fn is_exceeded(&self) -> bool {
-        self.told
-    }
-
-    /// Whether accesses of the entry are looked at.
-    pub(super) const fn looks(&self) -> Looks {
-        self.looks
-    }
-
-    /// The same before an entry that there were too few checks for: it will not be looked at.
-    pub(super) fn without_checks(self) -> Self {
-        Self { looks: Looks::None, ..self }
-    }
-
-    /// An entry is done: the next one may be looked at.
-    pub(super) fn look_again(&mut self) {
-        self.looks = Looks::All;
-    }
-
-    /// How many statements the module may have inlined.
-    pub(super) const fn most(&self) -> usize {
-        self.most
-    }
-
-    /// Whether a body of so many statements may be gone through once more.
-    pub(super) fn tries(&mut self, statements: usize) -> bool {
-        let left = self.trials.checked_sub(statements);
-        self.trials = left.unwrap_or(0);
-        left.is_some()
-    }
 }
 
 /// What a call gives for a parameter.
@@ -543,42 +453,6 @@ impl<'a> Flattener<'a> {
             into.statements.push(Statement::Label(call.end.clone(), span));
         }
     }
-}
-
-/// The operands of a call.
-struct Parts<'a> {
-    returned: &'a [Operand],
-    /// A function or a register.
-    callee: &'a Operand,
-    given: &'a [Operand],
-    /// The label of a prototype, or of a list of functions.
-    list: Option<&'a str>,
-}
-
-fn parts(operands: &[Operand]) -> Result<Parts<'_>, Reason> {
-    let (returned, rest) = match operands {
-        [Operand::List(returned), rest @ ..] => (returned.as_slice(), rest),
-        rest => (&[] as &[Operand], rest),
-    };
-    let (callee, given, list) = match rest {
-        [callee] => (callee, &[] as &[Operand], None),
-        [callee, Operand::List(given)] => (callee, given.as_slice(), None),
-        [callee, Operand::Symbol(list)] => (callee, &[] as &[Operand], Some(list.as_str())),
-        [callee, Operand::List(given), Operand::Symbol(list)] => {
-            (callee, given.as_slice(), Some(list.as_str()))
-        }
-        _ => return Err(Reason::Malformed("`call` with such operands".to_owned())),
-    };
-    if !matches!(callee, Operand::Symbol(_) | Operand::Register(_)) {
-        return Err(Reason::Malformed("a call goes to a function or through a register".to_owned()));
-    }
-    Ok(Parts { returned, callee, given, list })
-}
-
-/// Bytes of a parameter that is neither array nor vector.
-pub(super) fn scalar_bytes(parameter: &Variable) -> Option<u64> {
-    let scalar = parameter.vector == 1 && parameter.dimensions.is_empty();
-    names::type_bytes(parameter.ty).filter(|bytes| scalar && matches!(bytes, 1 | 2 | 4 | 8))
 }
 
 /// The store of a value into an argument, or the load of it.

@@ -1,9 +1,13 @@
 //! One entry: parameters, performance directives, body.
 
+mod header;
+
 use crate::maps::{HashMap, HashSet};
+use header::{directives, parameters};
+pub(super) use header::{is_droppable, named};
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ast::{Directive, Function, Linkage, Space, Span, Statement, Variable};
+use crate::ast::{Directive, Function, Linkage, Span, Statement, Variable};
 use crate::confine::Effort;
 use crate::confine::calls::{Budget, Functions, Looks};
 use crate::confine::faults::Faults;
@@ -24,9 +28,9 @@ use crate::confine::{
     strides, unroll, warps,
 };
 use crate::gates::Gates;
-use crate::limits::{NAME_BYTES_MAX, PARAMETER_BYTES_MAX, REGISTERS_MAX, SHARED_TERMS_MAX};
+use crate::limits::{NAME_BYTES_MAX, REGISTERS_MAX, SHARED_TERMS_MAX};
 use crate::names::{self, Class};
-use crate::report::{Reason, Report, shorten};
+use crate::report::{Reason, Report};
 use crate::values::{Proof, SharedKey};
 
 /// The confined form of an entry, and its fast version where accesses can be proven; what stands against it is in the
@@ -430,97 +434,4 @@ fn is_enough(
 pub(super) fn ends(statements: &[Statement]) -> bool {
     matches!(statements.last(), Some(Statement::Instruction(last))
         if last.predicate.is_none() && matches!(last.opcode.as_str(), "ret" | "exit" | "bra"))
-}
-
-fn parameters(
-    function: &Function,
-    (ours, for_gates, slices): (&[Variable], Vec<Variable>, Slices),
-    symbols: &Symbols,
-    report: &mut Report,
-) -> Vec<Variable> {
-    let hidden = names::SLICE_PARAMETERS.into_iter().filter(|_| slices.any()).chain(names::HIDDEN_PARAMETERS);
-    let hidden: Vec<Variable> = hidden.map(|name| prologue::hidden_parameter(name, function.span)).collect();
-    let mut bytes = (4 * hidden.len() + 8 + 8 * for_gates.len()) as u64;
-    let mut parameters: Vec<Variable> = Vec::with_capacity(function.parameters.len() + 4);
-    let mut taken = HashSet::default();
-    for parameter in &function.parameters {
-        match parameter_bytes(parameter) {
-            Ok(size) => bytes = bytes.saturating_add(size),
-            Err(reason) => report.add(parameter.span, reason),
-        }
-        if !taken.insert(parameter.name.as_str()) || symbols.contains(&parameter.name) {
-            report.add(parameter.span, Reason::Duplicate(parameter.name.clone()));
-        }
-        // `.ptr .align` is a promise about a value that nobody checks: ptxas would leave out the instruction
-        // that makes it true.
-        parameters.push(Variable { pointer: None, ..parameter.clone() });
-    }
-    for parameter in ours {
-        bytes = bytes.saturating_add(parameter_bytes(parameter).unwrap_or(u64::MAX));
-        parameters.push(parameter.clone());
-    }
-    if bytes > PARAMETER_BYTES_MAX {
-        let what = "bytes of parameters";
-        report.add(function.span, Reason::Limit { what, most: PARAMETER_BYTES_MAX });
-    }
-    parameters.extend(for_gates);
-    parameters.extend(hidden);
-    parameters
-}
-
-/// Bytes that a parameter takes at most, its alignment included.
-fn parameter_bytes(parameter: &Variable) -> Result<u64, Reason> {
-    names::check_symbol(&parameter.name)?;
-    let bytes = names::variable_bytes(parameter).filter(|bytes| *bytes > 0);
-    match bytes {
-        Some(bytes) if parameter.space == Space::Parameter && parameter.vector == 1 => {
-            Ok(bytes.saturating_add(names::variable_align(parameter)))
-        }
-        _ => Err(Reason::NotImplemented { what: format!("a parameter like `{}`", parameter.name) }),
-    }
-}
-
-/// Directives that bound the launch; the launch fails where they do not hold.
-fn directives(function: &Function, report: &mut Report) -> Vec<Directive> {
-    let mut kept: Vec<Directive> = Vec::new();
-    for directive in &function.directives {
-        if is_droppable(directive) {
-            continue;
-        }
-        if names::is_launch_bound(directive) && kept.iter().all(|other| other.name != directive.name) {
-            kept.push(directive.clone());
-            continue;
-        }
-        report.add(directive.span, Reason::NotImplemented { what: named(directive) });
-    }
-    kept
-}
-
-/// Of how many operands a message tells.
-const OPERANDS_NAMED: usize = 4;
-
-/// A directive as a message names it; its operands may be long.
-pub(super) fn named(directive: &Directive) -> String {
-    let operands: Vec<_> = directive.operands.iter().take(OPERANDS_NAMED).map(|text| shorten(text)).collect();
-    let operands = operands.join(", ");
-    let text = format!("{} {}", directive.name, shorten(&operands));
-    format!("the directive `{}`", text.trim_end())
-}
-
-/// Bytes of what only advises: each call of a function looks at that.
-const ADVICE_BYTES_MAX: usize = 256;
-
-/// Whether a directive is for debuggers or only advises the compiler: it is left out.
-pub(super) fn is_droppable(directive: &Directive) -> bool {
-    if matches!(directive.name.as_str(), ".file" | ".loc") {
-        return true;
-    }
-    let advice = |text: &String| {
-        if text.len() > ADVICE_BYTES_MAX {
-            return false;
-        }
-        let text = text.trim_matches('"').trim();
-        text == "nounroll" || text.starts_with("used_bytes_mask ")
-    };
-    directive.name == ".pragma" && !directive.operands.is_empty() && directive.operands.iter().all(advice)
 }

@@ -2,13 +2,18 @@
 //!
 //! A call is one instruction until all else is confined ([`table::GATE`]); then the text of the gate stands in its place.
 
-use crate::maps::{HashMap, HashSet};
-use std::collections::{BTreeMap, BTreeSet};
+mod inline;
+mod marks;
+
+use crate::maps::HashMap;
+pub(super) use inline::InUse;
+use marks::{Marks, is_told};
+use std::collections::BTreeSet;
 
 use crate::access;
 use crate::ast::{
     Address, AddressBase, Function, FunctionKind, Instruction, Item, Linkage, Module, Operand, Space, Span,
-    Statement, Type, Variable,
+    Statement, Variable,
 };
 use crate::confine::calls::{self, Actual, Budget, Direction, Functions};
 use crate::confine::faults::Faults;
@@ -19,9 +24,8 @@ use crate::confine::scope::Scopes;
 use crate::confine::symbols::Symbols;
 use crate::confine::turns::{self, How};
 use crate::confine::variables::Variables;
-use crate::confine::{access as confined_access, arguments, assign, epilogues, generic, runtime};
-use crate::gates::{self, BADGE, CALLER, Called, Gate, Gates, Image, PROTECTED};
-use crate::limits::GATE_MODULES_MAX;
+use crate::confine::{access as confined_access, arguments, assign, epilogues, generic};
+use crate::gates::{self, Gate, Gates, Image};
 use crate::module_gates::GateWindow;
 use crate::names::{self, Class};
 use crate::report::{Reason, Report};
@@ -85,84 +89,9 @@ struct Of<'a> {
     marks: &'a Marks,
 }
 
-/// What the author says of instructions, by where each stands.
-#[derive(Default)]
-struct Marks {
-    protected: HashSet<u32>,
-    /// Where it is read who calls, or with which badge, and which register has that.
-    told: HashMap<u32, &'static str>,
-    /// Where an operand was the name of a variable in the window.
-    variables: HashSet<u32>,
-}
-
-impl Marks {
-    /// Takes the marks and the variables out of a module.
-    fn take(module: &mut Module, window: &Window, report: &mut Report) -> Self {
-        let mut marks = Self::default();
-        for item in &mut module.items {
-            if let Item::Function(Function { body: Some(body), .. }) = item {
-                marks.block(body, window, report);
-            }
-        }
-        marks
-    }
-
-    /// Recursion is bounded by the parser's limit on braces.
-    fn block(&mut self, body: &mut Vec<Statement>, window: &Window, report: &mut Report) {
-        let mut marked = None;
-        body.retain_mut(|statement| {
-            let mark = marked.take();
-            if let Statement::Instruction(found) = statement {
-                window.resolve(found, (&mut self.protected, &mut self.variables), report);
-            }
-            match statement {
-                Statement::Directive(found) if found.name == ".pragma" && found.operands == [PROTECTED] => {
-                    marked = Some(found.span);
-                    return false;
-                }
-                Statement::Instruction(found) if mark.is_some() => {
-                    self.protected.insert(found.span.start);
-                }
-                Statement::Instruction(found) => self.told(found),
-                Statement::Block(inner, _) => self.block(inner, window, report),
-                Statement::Label(..) | Statement::Variable(_) | Statement::Directive(_) => {}
-            }
-            if let Some(span) = mark.filter(|_| !matches!(statement, Statement::Instruction(_))) {
-                let text = "no access stands behind this mark";
-                report.add(span, Reason::Malformed(text.to_owned()));
-            }
-            true
-        });
-    }
-
-    /// Who calls, and with which badge, is in registers by then.
-    fn told(&mut self, found: &mut Instruction) {
-        let read = match found.operands.get(1) {
-            Some(Operand::Address(Address { base: AddressBase::Symbol(name), offset: 0 })) => {
-                [CALLER, BADGE].iter().position(|known| name == known)
-            }
-            _ => None,
-        };
-        let load = found.opcode == "ld"
-            && matches!(found.modifiers.as_slice(), [space, ty] if space == "const" && matches!(ty.as_str(), "u64" | "b64"));
-        if let Some(register) = read.filter(|_| load).and_then(|read| gates::TOLD.get(read)) {
-            self.told.insert(found.span.start, register);
-            found.opcode = "mov".to_owned();
-            found.modifiers = vec!["b64".to_owned()];
-            found.operands.truncate(1);
-            found.operands.push(Operand::Integer(0));
-        }
-    }
-}
-
 /// Whether a function has a name of C++'s: gates have C's, and a compiler makes whatever is not `static` visible.
 fn is_helper(name: &str) -> bool {
     name.starts_with("_Z")
-}
-
-/// Whether a constant is one that tells a gate of its caller.
-fn is_told(name: &str) -> bool {
-    matches!(name, CALLER | BADGE)
 }
 
 /// The class of what passes a parameter of a gate.
@@ -510,108 +439,4 @@ fn moved(
             instruction("mov", &[class.mov()], operands, span)
         }
     })
-}
-
-/// The gates that a body calls, by the number that stands for each.
-pub(super) struct InUse<'a> {
-    gates: BTreeMap<usize, (&'a str, &'a Gate)>,
-    modules: Vec<&'a str>,
-}
-
-impl<'a> InUse<'a> {
-    pub(super) fn of(statements: &[Statement], gates: &'a Gates) -> Self {
-        let mut used = BTreeMap::new();
-        for place in statements.iter().filter_map(place) {
-            if let Some(gate) = gates.at(place) {
-                used.insert(place, gate);
-            }
-        }
-        let modules: BTreeSet<&str> = used.values().map(|(_, gate)| gate.module.as_str()).collect();
-        Self { gates: used, modules: modules.into_iter().collect() }
-    }
-
-    /// The parameters that come before the guard's own.
-    pub(super) fn parameters(&self, span: Span) -> Result<Vec<Variable>, Reason> {
-        if self.modules.len() > GATE_MODULES_MAX {
-            let what = "modules whose gates one entry calls";
-            return Err(Reason::Limit { what, most: GATE_MODULES_MAX as u64 });
-        }
-        let names = (0..self.modules.len()).flat_map(gates::parameters);
-        Ok(names.map(|name| declared(Space::Parameter, Type::U64, &name, None, span)).collect())
-    }
-
-    /// The declarations of the registers that bodies of gates have.
-    pub(super) fn registers(&self) -> Vec<Statement> {
-        let most = |class: Class| {
-            self.gates.values().map(|(_, gate)| gate.registers[class as usize]).max().unwrap_or(0)
-        };
-        let span = Span::default();
-        let of_class = |class: &Class| {
-            let count = Some(most(*class)).filter(|count| *count > 0);
-            count.map(|count| declared(Space::Register, class.ty(), gates::prefix(*class), Some(count), span))
-        };
-        let window = gates::WINDOW.map(|name| declared(Space::Register, Type::B64, name, None, span));
-        let window = window.into_iter().filter(|_| !self.gates.is_empty());
-        Class::ALL.iter().filter_map(of_class).chain(window).map(Statement::Variable).collect()
-    }
-
-    /// Puts the text of each gate where it is called.
-    pub(super) fn expand(&self, statements: Vec<Statement>) -> Vec<Statement> {
-        if self.gates.is_empty() {
-            return statements;
-        }
-        let mut expanded = Vec::with_capacity(statements.len());
-        let mut number = 0;
-        for statement in statements {
-            match self.call(&statement, number) {
-                Some(text) => {
-                    expanded.extend(text);
-                    number += 1;
-                }
-                None => expanded.push(statement),
-            }
-        }
-        expanded
-    }
-
-    fn call(&self, statement: &Statement, number: u32) -> Option<Vec<Statement>> {
-        let (name, gate) = self.gates.get(&place(statement)?)?;
-        let Statement::Instruction(call) = statement else { return None };
-        let [Operand::List(taken), _, Operand::List(given), _] = call.operands.as_slice() else {
-            return None;
-        };
-        let names = |operands: &'_ [Operand]| -> Vec<String> {
-            operands
-                .iter()
-                .filter_map(|operand| match operand {
-                    Operand::Register(name) => Some(name.clone()),
-                    _ => None,
-                })
-                .collect()
-        };
-        let (taken, given) = (names(taken), names(given));
-        let (taken, given): (Vec<&str>, Vec<&str>) =
-            (taken.iter().map(String::as_str).collect(), given.iter().map(String::as_str).collect());
-        let slot = self.modules.iter().position(|module| *module == gate.module)?;
-        let lines = gate.lines(name, &Called { number, slot, given: &given, taken: &taken });
-        let mut text = String::from(".version 8.0\n.target sm_90\n.address_size 64\n.entry gate()\n{\n");
-        for line in lines {
-            text.push_str(&line);
-            text.push_str(if line.ends_with(':') { "\n" } else { ";\n" });
-        }
-        text.push_str("}\n");
-        crate::parse(&text).ok()?.items.into_iter().find_map(|item| match item {
-            Item::Function(function) => runtime::nowhere(function).body,
-            Item::Variable(_) | Item::Section(_) | Item::Directive(_) => None,
-        })
-    }
-}
-
-/// Which gate a statement calls.
-fn place(statement: &Statement) -> Option<usize> {
-    let Statement::Instruction(call) = statement else { return None };
-    match call.operands.get(1) {
-        Some(Operand::Integer(place)) if call.opcode == table::GATE => usize::try_from(*place).ok(),
-        _ => None,
-    }
 }

@@ -127,6 +127,29 @@ fn decode(found: &Instruction) -> Result<Update, Reason> {
 const ORDERS: [&str; 4] = ["relaxed", "acquire", "release", "acq_rel"];
 const SCOPES: [&str; 3] = ["cta", "gpu", "sys"];
 
+impl Update {
+    /// The modifiers that the word around is read with. Where nothing is swapped, this is all that was read.
+    fn loads_as(&self) -> Vec<&str> {
+        let has = |words: &[&str]| self.order.iter().any(|word| words.contains(&word.as_str()));
+        let order = if has(&["acquire", "acq_rel"]) { "acquire" } else { "relaxed" };
+        let scope = self.order.iter().map(String::as_str).find(|word| SCOPES.contains(word));
+        [order, scope.unwrap_or("gpu")].into_iter().chain(self.space).chain(["b32"]).collect()
+    }
+}
+
+/// All operands of 16 bits are.
+fn check_halves(
+    action: Action,
+    to: &Operand,
+    swapped: Option<&Operand>,
+    value: &Operand,
+) -> Result<(), Reason> {
+    for operand in swapped.into_iter().chain([value]) {
+        check_half(operand, action == Action::CompareSwap)?;
+    }
+    if *to == Operand::Sink { Ok(()) } else { check_half(to, false) }
+}
+
 /// A register of 16 bits, or a number where one may stand.
 fn check_half(operand: &Operand, numbers: bool) -> Result<(), Reason> {
     let is_half = match operand {
@@ -164,13 +187,7 @@ impl<'a> Flattener<'a> {
             (Action::CompareSwap, [at, compared, value]) => (at, value, Some(compared)),
             _ => return Err(Reason::Malformed(format!("`{}` takes other operands", found.opcode))),
         };
-        let numbers = update.action == Action::CompareSwap;
-        for operand in swapped.into_iter().chain([value]) {
-            check_half(operand, numbers)?;
-        }
-        if to != Operand::Sink {
-            check_half(&to, false)?;
-        }
+        check_halves(update.action, &to, swapped, value)?;
         let (at, shift) = self.word_around(at, update.space, span, into)?;
         let fresh = |flattener: &mut Self, class| register(&flattener.scopes.fresh(class));
         let (old, now) = (fresh(self, Class::Word), fresh(self, Class::Word));
@@ -178,12 +195,7 @@ impl<'a> Flattener<'a> {
         let (half, sum) = (fresh(self, Class::Half), fresh(self, Class::Half));
         let failed = self.scopes.fresh(Class::Predicate);
         let space: Vec<&str> = update.space.into_iter().collect();
-        let scope =
-            update.order.iter().map(String::as_str).find(|word| matches!(*word, "cta" | "gpu" | "sys"));
-        // Where nothing is swapped, this is all that was read.
-        let acquires = update.order.iter().any(|word| matches!(word.as_str(), "acquire" | "acq_rel"));
-        let order = if acquires { "acquire" } else { "relaxed" };
-        let order = [&[order, scope.unwrap_or("gpu")], space.as_slice(), &["b32"]].concat();
+        let order = update.loads_as();
         self.accesses(plain("ld", &order, vec![old.clone(), at.clone()], span), into)?;
         let (again, done) = (self.scopes.fresh_label(), self.scopes.fresh_label());
         into.statements.push(Statement::Label(again.clone(), span));

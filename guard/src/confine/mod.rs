@@ -59,12 +59,13 @@ mod versions;
 mod warps;
 
 use std::borrow::Cow;
+use std::ops::ControlFlow;
 
 use crate::maps::HashSet;
 
 pub(crate) use gates::images as gate_images;
 
-use crate::ast::{Function, FunctionKind, Item, Linkage, Module, Span};
+use crate::ast::{Function, FunctionKind, Item, Linkage, Module, Span, Statement};
 use crate::data::Data;
 use crate::gates::Gates;
 use crate::limits::{PTX_VERSION_MAX, PTX_VERSION_MIN, STATEMENTS_MAX};
@@ -249,9 +250,74 @@ pub(crate) fn confine_recovering(module: &Module, gates: &Gates) -> (Module, Rep
     confine_all(module, Stray::Silent, gates, Effort::Usual).into_parts()
 }
 
+/// The entries of a module that are confined so far, and what others are confined with.
+struct Entries<'a> {
+    functions: &'a calls::Functions<'a>,
+    symbols: &'a Symbols,
+    faults: &'a faults::Faults,
+    gates: &'a Gates,
+    effort: Effort,
+    budget: calls::Budget,
+    /// Of all of them.
+    statements: usize,
+    items: Vec<Item>,
+    refused: Vec<Refused>,
+}
+
+impl Entries<'_> {
+    /// Confines one more entry. Breaks where no more can be.
+    fn add(&mut self, function: &Function, body: &[Statement], report: &mut Report) -> ControlFlow<()> {
+        let mut own = Report::default();
+        let copied = indexed::copied(function, body, &mut self.budget);
+        let copied = copied.unwrap_or_else(|reason| {
+            own.add(function.span, reason);
+            None
+        });
+        let body = copied.as_deref().unwrap_or(body);
+        let before = self.budget.clone();
+        let mut tried = Report::default();
+        let (mut confined, mut fast) = self.confine(function, body, &mut tried);
+        if self.budget.looks() == calls::Looks::Short {
+            // An entry that there are too few checks for goes without.
+            self.budget = before.without_checks();
+            tried = Report::default();
+            (confined, fast) = self.confine(function, body, &mut tried);
+            self.budget.look_again();
+        }
+        own.append(tried);
+        // What comes after would only cost more.
+        if self.budget.is_exceeded() {
+            report.append(own);
+            return ControlFlow::Break(());
+        }
+        if !own.is_empty() {
+            self.refused.push(Refused { name: function.name.clone(), report: own });
+        }
+        for version in std::iter::once(confined).chain(fast) {
+            self.statements += version.body.as_ref().map_or(0, Vec::len);
+            self.items.push(Item::Function(version));
+        }
+        if self.statements > STATEMENTS_MAX {
+            let reason = Reason::Limit { what: "statements", most: STATEMENTS_MAX as u64 };
+            report.add(function.span, reason);
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn confine(
+        &mut self,
+        function: &Function,
+        body: &[Statement],
+        report: &mut Report,
+    ) -> (Function, Option<Function>) {
+        let (functions, faults) = ((self.functions, self.gates), (self.faults, self.effort));
+        entry::confine(function, body, self.symbols, functions, faults, &mut self.budget, report)
+    }
+}
+
 fn confine_all(module: &Module, stray: Stray, gates: &Gates, effort: Effort) -> Confined {
     let mut report = Report::default();
-    let mut refused = Vec::new();
     let target = header(module, &mut report);
     let unreserved = reserved::rewrite(module).unwrap_or_else(|reason| {
         report.add(Span::WHOLE, reason);
@@ -264,84 +330,54 @@ fn confine_all(module: &Module, stray: Stray, gates: &Gates, effort: Effort) -> 
     let mut runtime = runtime(module, &faults);
     runtime.extend(functions);
     let symbols = Symbols::collect(module, &runtime, stray, &mut report);
-    let mut items: Vec<Item> = symbols.variables().map(Item::Variable).collect();
-    let functions = calls::Functions::of(module, &runtime, &symbols, &mut report);
-    let mut budget = calls::Budget::of(module);
-    let mut entries = HashSet::default();
     let defined = entries_with_bodies(module);
     let is_declared_only =
         |function: &Function| function.body.is_none() && defined.contains(function.name.as_str());
-    let mut statements = 0;
+    let mut names = HashSet::default();
+    let mut entries = Entries {
+        functions: &calls::Functions::of(module, &runtime, &symbols, &mut report),
+        symbols: &symbols,
+        faults: &faults,
+        gates,
+        effort,
+        budget: calls::Budget::of(module),
+        statements: 0,
+        items: symbols.variables().map(Item::Variable).collect(),
+        refused: Vec::new(),
+    };
     for item in &module.items {
-        match item {
-            Item::Variable(_) | Item::Section(_) => {}
-            Item::Directive(directive) if entry::is_droppable(directive) => {}
+        let function = match item {
+            Item::Variable(_) | Item::Section(_) => continue,
             Item::Directive(directive) => {
-                report.add(directive.span, Reason::NotImplemented { what: entry::named(directive) });
+                if !entry::is_droppable(directive) {
+                    report.add(directive.span, Reason::NotImplemented { what: entry::named(directive) });
+                }
+                continue;
             }
-            Item::Function(function) => {
-                if !function.attributes.is_empty() {
-                    let what = format!("an attribute of a function, `{}`", function.name);
-                    report.add(function.span, Reason::NotImplemented { what });
-                }
-                // Functions are inlined where they are called, and what is declared before it is defined is one entry.
-                if function.kind == FunctionKind::Device || is_declared_only(function) {
-                    continue;
-                }
-                let again = !entries.insert(function.name.as_str());
-                if again || symbols.contains(&function.name) {
-                    report.add(function.span, Reason::Duplicate(function.name.clone()));
-                }
-                match (function.linkage, &function.body) {
-                    (Linkage::Extern | Linkage::Common, _) | (_, None) => {
-                        let what = format!("an entry without a body, `{}`", function.name);
-                        report.add(function.span, Reason::NotImplemented { what });
-                    }
-                    (_, Some(body)) => {
-                        let mut own = Report::default();
-                        let copied = indexed::copied(function, body, &mut budget);
-                        let copied = copied.unwrap_or_else(|reason| {
-                            own.add(function.span, reason);
-                            None
-                        });
-                        let body = copied.as_deref().unwrap_or(body);
-                        let before = budget.clone();
-                        let confine = |budget: &mut calls::Budget, own: &mut Report| {
-                            let (functions, faults) = ((&functions, gates), (&faults, effort));
-                            entry::confine(function, body, &symbols, functions, faults, budget, own)
-                        };
-                        let mut tried = Report::default();
-                        let (mut confined, mut fast) = confine(&mut budget, &mut tried);
-                        if budget.looks() == calls::Looks::Short {
-                            // An entry that there are too few checks for goes without.
-                            budget = before.without_checks();
-                            tried = Report::default();
-                            (confined, fast) = confine(&mut budget, &mut tried);
-                            budget.look_again();
-                        }
-                        own.append(tried);
-                        // What comes after would only cost more.
-                        if budget.is_exceeded() {
-                            report.append(own);
-                            break;
-                        }
-                        if !own.is_empty() {
-                            refused.push(Refused { name: function.name.clone(), report: own });
-                        }
-                        for version in std::iter::once(confined).chain(fast) {
-                            statements += version.body.as_ref().map_or(0, Vec::len);
-                            items.push(Item::Function(version));
-                        }
-                        if statements > STATEMENTS_MAX {
-                            let reason = Reason::Limit { what: "statements", most: STATEMENTS_MAX as u64 };
-                            report.add(function.span, reason);
-                            break;
-                        }
-                    }
-                }
+            Item::Function(function) => function,
+        };
+        if !function.attributes.is_empty() {
+            let what = format!("an attribute of a function, `{}`", function.name);
+            report.add(function.span, Reason::NotImplemented { what });
+        }
+        // Functions are inlined where they are called, and what is declared before it is defined is one entry.
+        if function.kind == FunctionKind::Device || is_declared_only(function) {
+            continue;
+        }
+        let again = !names.insert(function.name.as_str());
+        if again || symbols.contains(&function.name) {
+            report.add(function.span, Reason::Duplicate(function.name.clone()));
+        }
+        match (function.linkage, &function.body) {
+            (Linkage::Extern | Linkage::Common, _) | (_, None) => {
+                let what = format!("an entry without a body, `{}`", function.name);
+                report.add(function.span, Reason::NotImplemented { what });
             }
+            (_, Some(body)) if entries.add(function, body, &mut report).is_break() => break,
+            (_, Some(_)) => {}
         }
     }
+    let Entries { mut items, refused, .. } = entries;
     renamed::rename(&mut items, &mut report);
     let (version, target) = gates.header(module, target);
     let Module { address_size, header, .. } = *module;

@@ -6,13 +6,16 @@
 //! look at once: each after so many turns ([`turns`]), where they go back. A short fast version without loops does
 //! neither: its launches are bounded.
 
-use crate::maps::{HashMap, HashSet};
+mod forms;
 
-use super::copies;
-use super::prologue::{instruction, plain, register};
+use crate::maps::{HashMap, HashSet};
+pub(super) use forms::{begins, is_lead, start};
+use forms::{closing, look, nounroll, opening, tested};
+
+use super::prologue::{instruction, plain};
 use super::steps::Steps;
 use super::turns::{self, Ends, Firsts, How, Loop, number};
-use crate::ast::{Address, AddressBase, Directive, Instruction, Operand, Predicate, Span, Statement};
+use crate::ast::{Instruction, Operand, Predicate, Span, Statement};
 use crate::limits::{PATH_COST_MAX, SHORT_COST_MAX, UNLOOKED_COST_MAX};
 use crate::names;
 use crate::sums::Sums;
@@ -422,176 +425,4 @@ impl<'a> Pass<'a> {
         self.out.splice(self.lead..self.lead, statements);
         self.lead += count;
     }
-}
-
-/// Has the assembler leave the turns between polls as they are: it would write them several times, in more registers.
-fn nounroll() -> Statement {
-    Statement::Directive(Directive {
-        name: ".pragma".to_owned(),
-        operands: vec![names::NOUNROLL.to_owned()],
-        span: Span::default(),
-    })
-}
-
-/// Sets a loop's counter.
-fn opening(how: &How<'_>, counter: &str) -> Vec<Statement> {
-    let at = |opcode: &str, modifiers: &[&str], operands: Vec<Operand>| {
-        instruction(opcode, modifiers, operands, Span::default())
-    };
-    let c = || register(counter);
-    let number = |value: i128| Operand::Integer(value);
-    match how {
-        How::Polls | How::Ends(_) => Vec::new(),
-        How::Counts(turns) => vec![at("mov", &["u32"], vec![c(), number(i128::from(*turns))])],
-        How::Steps(steps) => bounded(steps, counter),
-    }
-}
-
-/// Sets a loop's counter to where its register is after so many steps, or to the tenant's bound where that comes first.
-fn bounded(steps: &Steps<'_>, counter: &str) -> Vec<Statement> {
-    let at = |opcode: &str, modifiers: &[&str], operands: Vec<Operand>| {
-        instruction(opcode, modifiers, operands, Span::default())
-    };
-    let (c, number) = (|| register(counter), Operand::Integer);
-    let (stepped, bound, turns) = (register(steps.register), steps.bound.clone(), i128::from(steps.turns));
-    if let (Operand::Integer(step), "ne") = (steps.step, steps.order()) {
-        let down = *step < 0;
-        let mut lines = Vec::new();
-        let tested = match steps.offset {
-            Some(offset) => {
-                lines.push(at("add", &["s32"], vec![c(), register(offset), stepped.clone()]));
-                c()
-            }
-            None => stepped.clone(),
-        };
-        let ends = if down { vec![c(), tested, bound] } else { vec![c(), bound, tested] };
-        lines.extend([
-            at("sub", &["s32"], ends),
-            at("add", &["s32"], vec![c(), c(), number(-1)]),
-            at("min", &["u32"], vec![c(), c(), number(turns * step.abs() - 1)]),
-            at("or", &["b32"], vec![c(), c(), number(step.abs() - 1)]),
-        ]);
-        if down {
-            lines.push(at("not", &["b32"], vec![c(), c()]));
-        }
-        lines.push(at("add", &["s32"], vec![c(), c(), stepped]));
-        if !down {
-            lines.push(at("add", &["s32"], vec![c(), c(), number(1)]));
-        }
-        return lines;
-    }
-    let ty = steps.ty();
-    let far = match steps.step {
-        Operand::Integer(step) => turns * step,
-        _ => steps.most,
-    };
-    let set = match steps.step {
-        Operand::Integer(_) => at("add", &["s32"], vec![c(), stepped, number(far)]),
-        step => at("mad", &["lo", "s32"], vec![c(), step.clone(), number(turns), stepped]),
-    };
-    let mut lines = vec![set, at("min", &[ty], vec![c(), c(), bound])];
-    if steps.or_equal() {
-        let most: i128 = if ty == "s32" { i32::MAX.into() } else { u32::MAX.into() };
-        lines.push(at("min", &[ty], vec![c(), c(), number(most - far)]));
-    }
-    lines
-}
-
-/// The tenant's test, once more: of what its register was before the step that stands behind it.
-fn tested(steps: &Steps<'_>) -> Vec<Statement> {
-    let test = Statement::Instruction(steps.test.clone());
-    let Some(step) = steps.last else { return vec![test] };
-    let back = Instruction { opcode: "sub".to_owned(), ..step.clone() };
-    vec![Statement::Instruction(back), test, Statement::Instruction(step.clone())]
-}
-
-/// Goes back while there are turns left.
-fn closing(how: &How<'_>, counter: &str, back: &Instruction, label: &str) -> Vec<Statement> {
-    let at = |opcode: &str, modifiers: &[&str], operands: Vec<Operand>| {
-        instruction(opcode, modifiers, operands, Span::default())
-    };
-    let (c, q) = (|| register(counter), || register("%bh_q"));
-    let mut lines = match how {
-        How::Polls | How::Ends(_) => return Vec::new(),
-        How::Counts(_) => {
-            let mut test = vec![q(), c(), Operand::Integer(0)];
-            let mut modifiers = vec!["gt", "s32"];
-            if let Some(Predicate { register, negated }) = &back.predicate {
-                modifiers.insert(1, "and");
-                let register = register.clone();
-                test.push(if *negated { Operand::Not(register) } else { Operand::Register(register) });
-            }
-            vec![at("add", &["s32"], vec![c(), c(), Operand::Integer(-1)]), at("setp", &modifiers, test)]
-        }
-        How::Steps(steps) => {
-            let modifiers = if steps.order() == "ne" { ["ne", "s32"] } else { [steps.order(), steps.ty()] };
-            let test = at("setp", &modifiers, vec![q(), register(steps.register), c()]);
-            let step = steps.last.map(|step| Statement::Instruction(step.clone()));
-            std::iter::once(test).chain(step).collect()
-        }
-    };
-    let branch = plain("bra", &[], vec![Operand::Symbol(label.to_owned())], Span::default());
-    lines.push(Statement::Instruction(where_negative(branch)));
-    lines
-}
-
-/// Whether an instruction only prepares an access or an end, or is one of those that zero the local variable, which stand together.
-pub(super) fn is_lead(instruction: &Instruction) -> bool {
-    let zero = |operand: &Operand| matches!(operand, Operand::Register(name) if name == "%bh_zero");
-    match instruction.operands.first() {
-        Some(Operand::Address(_)) => match instruction.operands.get(1) {
-            Some(Operand::Vector(values)) => values.iter().all(zero),
-            Some(value) => zero(value),
-            None => false,
-        },
-        Some(Operand::Register(name)) => names::is_reserved(name),
-        None => copies::waits(instruction),
-        Some(Operand::Vector(names)) => {
-            names.iter().all(|name| matches!(name, Operand::Register(name) if names::is_reserved(name)))
-        }
-        _ => false,
-    }
-}
-
-/// Whether a poll begins with an instruction.
-pub(super) fn begins(instruction: &Instruction) -> bool {
-    let is = |index: usize, name: &str| matches!(instruction.operands.get(index), Some(Operand::Register(found)) if found == name);
-    instruction.opcode == "or" && is(0, "%bh_hi") && is(1, "%bh_base")
-}
-
-/// Loads the word of the multiprocessor that the block runs on. Where it lies is found anew for each poll, so that no
-/// register keeps it meanwhile.
-pub(super) fn start() -> Vec<Statement> {
-    let at = |opcode, modifiers: &[&str], operands| instruction(opcode, modifiers, operands, Span::default());
-    let (lo, hi) = (|| register("%bh_lo"), || register("%bh_hi"));
-    let line = Operand::Integer(i128::from(names::FLAG_LINE_MASK));
-    let words = Operand::Integer(i128::from(names::FLAG_WORDS));
-    vec![
-        at("or", &["b32"], vec![hi(), register("%bh_base"), register("%bh_loadmask")]),
-        at("mov", &["u32"], vec![lo(), register("%smid")]),
-        at("shl", &["b32"], vec![lo(), lo(), Operand::Integer(i128::from(names::FLAG_LINE_SHIFT))]),
-        at("lop3", &["b32"], vec![lo(), lo(), line, words, Operand::Integer(234)]),
-        at("mov", &["b64"], vec![register("%bh_k"), Operand::Vector(vec![lo(), hi()])]),
-        Statement::Instruction(load()),
-    ]
-}
-
-fn load() -> Instruction {
-    let at = Operand::Address(Address { base: AddressBase::Register("%bh_k".to_owned()), offset: 0 });
-    plain("ld", &["relaxed", "sys", "global", "b32"], vec![register("%bh_n"), at], Span::default())
-}
-
-fn look(copies: bool) -> Vec<Statement> {
-    let test = vec![register("%bh_q"), register("%bh_n"), Operand::Integer(0)];
-    let mut lines = vec![instruction("setp", &["lt", "s32"], test, Span::default())];
-    let exit = where_negative(plain("exit", &[], Vec::new(), Span::default()));
-    if copies {
-        lines.push(copies::wait(exit.predicate.clone(), Span::default()));
-    }
-    lines.push(Statement::Instruction(exit));
-    lines
-}
-
-fn where_negative(instruction: Instruction) -> Instruction {
-    Instruction { predicate: Some(Predicate { register: "%bh_q".to_owned(), negated: false }), ..instruction }
 }

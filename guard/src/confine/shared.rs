@@ -4,21 +4,23 @@
 //! one of them does them all, so clamping the base to where the whole run is inside changes nothing for a
 //! program that stays inside; and since all of a run get the same clamp, ptxas computes it once.
 
-use crate::maps::{HashMap, HashSet};
+mod eased;
+mod runs;
+
+use crate::maps::HashMap;
+pub(super) use eased::ease;
+use eased::{named, wrapped};
+use runs::Runs;
 
 use crate::access::{self, Access};
-use crate::ast::{
-    Address, AddressBase, Instruction, Operand, Predicate, Space, Span, Statement, Type, Variable,
-};
+use crate::ast::{Address, AddressBase, Operand, Predicate, Space, Span, Statement, Type, Variable};
 use crate::confine::alignment::{self, Alignment};
 use crate::confine::prologue::{declared, instruction, plain, register};
 use crate::confine::region::{self, Region};
 use crate::confine::symbols::{Symbol, Symbols};
-use crate::facts::Facts;
 use crate::limits::{DYNAMIC_SPAN_MAX, LITTLE_BYTES_MAX, SHARED_BASE};
 use crate::names;
-use crate::table::{self, Treatment};
-use crate::values::Known as _;
+use crate::table::{self};
 
 /// Widths that an access can have.
 const WIDTHS: [u64; 5] = [1, 2, 4, 8, 16];
@@ -408,230 +410,5 @@ pub(super) fn clamp(clamp: Clamp, offset: i64, bytes: u64, span: Span, into: &mu
     match clamp.how {
         How::Behind { first, .. } => outside.saturating_add(first),
         How::Between | How::Masked(_) => outside,
-    }
-}
-
-/// Has clamps of what is known to be aligned make the last place so, which no turn of a loop changes, and not each address.
-pub(super) fn ease(statements: &mut Vec<Statement>) {
-    let mut gone = HashSet::default();
-    for (last, cut) in eased(statements) {
-        let min = statements.get(last);
-        if matches!(min, Some(Statement::Instruction(min)) if matches!(min.operands.get(2), Some(Operand::Integer(_))))
-        {
-            // The number is one already.
-            gone.insert(cut);
-            continue;
-        }
-        // The last place, `min`, perhaps `max`, `and` of the address; then the last place, `and` of that, and the others.
-        let Some(sequence) = statements.get_mut(last..=cut) else { continue };
-        sequence.rotate_right(1);
-        if let Some(Statement::Instruction(and)) = sequence.first_mut() {
-            for operand in and.operands.iter_mut().take(2) {
-                *operand = register("%bh_lo");
-            }
-        }
-    }
-    let mut index = 0;
-    statements.retain(|_| {
-        index += 1;
-        !gone.contains(&(index - 1))
-    });
-}
-
-/// Where each such clamp has computed the last place, and where its address is cut.
-fn eased(statements: &[Statement]) -> Vec<(usize, usize)> {
-    let own = |index: usize, opcode: &str| match statements.get(index) {
-        Some(Statement::Instruction(found)) if found.opcode == opcode => {
-            let of_clamp = matches!(found.operands.first(), Some(Operand::Register(name)) if name == "%bh_s");
-            of_clamp.then_some(found)
-        }
-        _ => None,
-    };
-    // From the `min` on: where the address is cut.
-    let cut = |min: usize| {
-        own(min, "min")?;
-        let cut = if own(min + 1, "max").is_some() { min + 2 } else { min + 1 };
-        own(cut, "and").map(|found| (cut, found))
-    };
-    if !(0..statements.len()).any(|index| cut(index).is_some()) {
-        return Vec::new();
-    }
-    let number = |found: &Instruction| match found.operands.get(2) {
-        Some(Operand::Integer(value)) => Some(*value),
-        _ => None,
-    };
-    let mut facts = Facts::of(statements);
-    let mut eased = Vec::new();
-    for (index, statement) in statements.iter().enumerate() {
-        match statement {
-            // What is known of turns is not asked.
-            Statement::Label(name, _) => facts.label(name, &[]),
-            Statement::Instruction(instruction) => {
-                if let Some(source) = own(index, "mov")
-                    && let Some(Operand::Register(base)) = source.operands.get(1)
-                {
-                    let added = own(index + 1, "add");
-                    let next = index + 1 + usize::from(added.is_some());
-                    // A number, or how far it is to the last place; or that place.
-                    let min = match own(next, "sub") {
-                        Some(_) if own(next + 1, "min").is_some() => next + 1,
-                        Some(_) => next + 3,
-                        None => next + 1,
-                    };
-                    let least = added.map_or(Some(0), number);
-                    if let (Some(least), Some((cut, and))) = (least, cut(min))
-                        && let Some(bytes) = number(and)
-                        && u64::try_from(-bytes).is_ok_and(|bytes| facts.is_multiple(base, least, bytes))
-                    {
-                        eased.push((min, cut));
-                    }
-                }
-                facts.learn(instruction);
-            }
-            Statement::Variable(_) | Statement::Block(..) | Statement::Directive(_) => {}
-        }
-    }
-    eased
-}
-
-/// The value of an offset in the 32-bit address arithmetic of shared memory.
-fn wrapped(offset: i64) -> Operand {
-    let [a, b, c, d, ..] = offset.to_le_bytes();
-    Operand::Integer(i128::from(i32::from_le_bytes([a, b, c, d])))
-}
-
-/// The symbols that stand in a flat body.
-fn named(statements: &[Statement]) -> HashSet<&str> {
-    let mut names = HashSet::default();
-    for statement in statements {
-        let Statement::Instruction(instruction) = statement else { continue };
-        for operand in &instruction.operands {
-            match operand {
-                Operand::Symbol(name) | Operand::SymbolOffset(name, _) => {
-                    names.insert(name.as_str());
-                }
-                Operand::Address(address) => {
-                    if let AddressBase::Symbol(name) = &address.base {
-                        names.insert(name.as_str());
-                    }
-                }
-                _ => {}
-            }
-        }
-    }
-    names
-}
-
-/// What the addresses of a run start from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Base<'a> {
-    Register(&'a str),
-    Symbol(&'a str),
-}
-
-impl<'a> Base<'a> {
-    fn of(base: &'a AddressBase) -> Option<Self> {
-        match base {
-            AddressBase::Register(name) => Some(Self::Register(name)),
-            AddressBase::Symbol(name) => Some(Self::Symbol(name)),
-            AddressBase::Absolute => None,
-        }
-    }
-}
-
-/// The statements and offsets of an open run.
-type Members = Vec<(usize, i64)>;
-
-/// The search for runs.
-struct Runs<'a> {
-    statements: &'a [Statement],
-    /// Bytes that the entry's shared memory has at least, or can be made to have.
-    bytes: u64,
-    /// Whether an access is inside a variable as it stands.
-    is_proven: &'a dyn Fn(&Access<'_>) -> bool,
-    open: HashMap<(Base<'a>, u64), Members>,
-    clamps: HashMap<usize, Clamp>,
-}
-
-impl<'a> Runs<'a> {
-    fn find(mut self) -> HashMap<usize, Clamp> {
-        let statements = self.statements;
-        for (index, statement) in statements.iter().enumerate() {
-            match statement {
-                Statement::Instruction(instruction) => self.instruction(index, instruction),
-                Statement::Label(..)
-                | Statement::Variable(_)
-                | Statement::Block(..)
-                | Statement::Directive(_) => {
-                    self.close_all();
-                }
-            }
-        }
-        self.close_all();
-        self.clamps
-    }
-
-    fn instruction(&mut self, index: usize, instruction: &'a Instruction) {
-        let Some(row) = table::row_of(instruction) else { return };
-        if let Ok(accesses) = access::decode(row, instruction)
-            && let Some(access) = accesses.shared()
-            && !(self.is_proven)(access)
-        {
-            let member = (index, access.address.offset);
-            if access.extent != access.bytes {
-                self.clamps.insert(
-                    index,
-                    Clamp { least: access.address.offset, span: access.extent, how: How::Between },
-                );
-            } else {
-                match Base::of(&access.address.base) {
-                    Some(base) if instruction.predicate.is_none() => {
-                        self.open.entry((base, access.bytes)).or_default().push(member);
-                    }
-                    _ => self.single(member, access.bytes),
-                }
-            }
-        }
-        if row.treatment == Treatment::Branch || matches!(row.name, "ret" | "exit") {
-            self.close_all();
-            return;
-        }
-        let mut written = Vec::new();
-        table::written(row, instruction, &mut |name| written.push(name));
-        for name in written {
-            for bytes in WIDTHS {
-                if let Some(members) = self.open.remove(&(Base::Register(name), bytes)) {
-                    self.close(&members, bytes);
-                }
-            }
-        }
-    }
-
-    fn close_all(&mut self) {
-        for ((_, bytes), members) in std::mem::take(&mut self.open) {
-            self.close(&members, bytes);
-        }
-    }
-
-    fn close(&mut self, members: &[(usize, i64)], bytes: u64) {
-        match self.together(members, bytes) {
-            Some(clamp) => self.clamps.extend(members.iter().map(|(index, _)| (*index, clamp))),
-            None => members.iter().for_each(|member| self.single(*member, bytes)),
-        }
-    }
-
-    /// One clamp for all, where the run's span is known to fit and every offset keeps the alignment.
-    fn together(&self, members: &[(usize, i64)], bytes: u64) -> Option<Clamp> {
-        let least = members.iter().map(|(_, offset)| *offset).min()?;
-        let most = members.iter().map(|(_, offset)| *offset).max()?;
-        let span = u64::try_from(most.checked_sub(least)?).ok()?.checked_add(bytes)?;
-        let aligned = members.iter().all(|(_, offset)| {
-            offset.checked_sub(least).is_some_and(|ahead| ahead.unsigned_abs().is_multiple_of(bytes))
-        });
-        (aligned && span <= self.bytes).then_some(Clamp { least, span, how: How::Between })
-    }
-
-    fn single(&mut self, (index, offset): (usize, i64), bytes: u64) {
-        self.clamps.insert(index, Clamp { least: offset, span: bytes, how: How::Between });
     }
 }

@@ -5,6 +5,9 @@
 //! test against a bound, that bound is cut short instead, which costs nothing in the turns themselves. Any
 //! other branch back polls each time.
 
+mod firsts;
+
+pub(super) use firsts::Firsts;
 use std::sync::LazyLock;
 
 use crate::maps::{HashMap, HashSet};
@@ -37,56 +40,8 @@ const FIRST_COST: u64 = 1 << 11;
 /// Such a copy turns so often at least.
 const FIRST_TURNS_MIN: u64 = 16;
 
-/// The loops that have a copy of their turns in front, by the label of the copy, which goes on with the loop.
-#[derive(Default)]
-pub(super) struct Firsts {
-    /// To the label behind both, to which control goes from the copy where the loop is done, directly behind its branch back.
-    copies: HashMap<String, String>,
-    /// The label of the copy, by that of the loop.
-    rests: HashMap<String, String>,
-}
-
 /// Of bodies without copies.
 static NONE: LazyLock<Firsts> = LazyLock::new(Firsts::default);
-
-impl Firsts {
-    pub(super) fn add(&mut self, label: String, behind: String, rest: String) {
-        self.rests.insert(rest, label.clone());
-        self.copies.insert(label, behind);
-    }
-
-    /// The label behind a copy and its loop.
-    pub(super) fn behind(&self, label: &str) -> Option<&str> {
-        self.copies.get(label).map(String::as_str)
-    }
-
-    /// Whether a loop is such a copy, or has one.
-    pub(super) fn has(&self, label: &str) -> bool {
-        self.copies.contains_key(label) || self.rests.contains_key(label)
-    }
-
-    /// Whether a loop is such a copy.
-    pub(super) fn is_copy(&self, label: &str) -> bool {
-        self.copies.contains_key(label)
-    }
-
-    /// Whether a copy goes back here, of which nothing is known but what the branch behind it says: what its count is, its
-    /// test does not tell.
-    pub(super) fn goes_back(&self, copy: Option<&str>, statement: &Statement) -> bool {
-        copy.is_some() && target(statement) == copy
-    }
-
-    /// What all turns of a loop up to a poll may cost that has no loops inside.
-    fn chunk(&self, label: &str) -> u64 {
-        if self.copies.contains_key(label) {
-            FIRST_COST
-        } else if self.rests.contains_key(label) {
-            CHUNK_COST - FIRST_COST
-        } else {
-            CHUNK_COST
-        }
-    }
-}
 
 /// How a loop ends in time.
 #[derive(Debug, Clone)]

@@ -347,25 +347,8 @@ impl<'a> Facts<'a> {
         let Some(Predicate { register: predicate, negated: false }) = &back.predicate else { return None };
         let [Operand::Symbol(label)] = back.operands.as_slice() else { return None };
         (back.opcode == "bra" && back.modifiers.is_empty()).then_some(())?;
-        let mut writes: HashMap<&str, Vec<usize>> = HashMap::default();
-        for (index, statement) in body.iter().enumerate() {
-            let Statement::Instruction(instruction) = statement else { continue };
-            let row = table::row_of(instruction)?;
-            // Whoever leaves turns no more.
-            let leaves = table::target(row, instruction).is_some_and(|target| target != label);
-            if matches!(row.treatment, Treatment::Gate) || row.treatment == Treatment::Branch && !leaves {
-                return None;
-            }
-            let mut write = |name| writes.entry(name).or_default().push(index);
-            table::written(row, instruction, &mut write);
-        }
-        let once = |name: &str| match writes.get(name).map(Vec::as_slice) {
-            Some([index]) => match body.get(*index) {
-                Some(Statement::Instruction(found)) if found.predicate.is_none() => Some((*index, found)),
-                _ => None,
-            },
-            _ => None,
-        };
+        let writes = Writes::of(body, label)?;
+        let once = |name: &str| writes.once(name);
         let (at, test) = once(predicate).filter(|(_, test)| test.opcode == "setp")?;
         let [Operand::Register(_), Operand::Register(tested), bound] = test.operands.as_slice() else {
             return None;
@@ -401,7 +384,7 @@ impl<'a> Facts<'a> {
                 let sign = Sign::of(ty).unwrap_or(Sign::Unsigned);
                 Number::exactly(sign.immediate(*value, Width::WORD)?)
             }
-            Operand::Register(name) if !writes.contains_key(name.as_str()) => entering(name)?,
+            Operand::Register(name) if !writes.0.contains_key(name.as_str()) => entering(name)?,
             _ => return None,
         };
         // A step before the first turn is what the first test is of.
@@ -409,19 +392,52 @@ impl<'a> Facts<'a> {
         let (order, sign) = (Order::of(compare)?, Sign::of(ty));
         (sign.is_some() || ty == "b32").then_some(())?;
         let turns = number::turns(tested_first, *step, (order, sign), bound, Width::WORD)?;
-        // In every turn but the first, what it began as passed the test; or what the turn before began as.
         let more = if first_tested { *step } else { 0 };
-        let (low, high) = match (step.is_positive(), compare.as_str()) {
-            _ if turns <= 1 => (first.low, first.high),
-            (true, "ne") => (first.low, bound.low - step + more),
-            (true, "lt") => (first.low, first.high.max(bound.high - 1 + more)),
-            (true, _) => (first.low, first.high.max(bound.high + more)),
-            (false, "ne") => (first.low.min(bound.low - step + more), first.high),
-            (false, _) => (first.low.min(bound.low + more), first.high),
+        let (low, high) = match turns {
+            ..=1 => (first.low, first.high),
+            _ => reached(first, (*step, more), compare, bound),
         };
         let zeros = first.zeros.min(Number::exactly(*step).zeros).min(32);
-        let steps = writes.keys().filter_map(|name| {
-            let (_, add) = once(name).filter(|(_, add)| add.opcode == "add")?;
+        let steps = writes.steps();
+        let turns = u64::try_from(turns.max(1)).ok()?;
+        Some(Ending { turns, steps, register: from, step: *step, low, high, zeros })
+    }
+}
+
+/// Where a loop writes each register: the body, and the places in it.
+struct Writes<'b>(HashMap<&'b str, Vec<usize>>, &'b [Statement]);
+
+impl<'b> Writes<'b> {
+    /// None where control goes elsewhere than back to the label, or out.
+    fn of(body: &'b [Statement], label: &str) -> Option<Self> {
+        let mut writes: HashMap<&str, Vec<usize>> = HashMap::default();
+        for (index, statement) in body.iter().enumerate() {
+            let Statement::Instruction(instruction) = statement else { continue };
+            let row = table::row_of(instruction)?;
+            // Whoever leaves turns no more.
+            let leaves = table::target(row, instruction).is_some_and(|target| target != label);
+            if matches!(row.treatment, Treatment::Gate) || row.treatment == Treatment::Branch && !leaves {
+                return None;
+            }
+            let mut write = |name| writes.entry(name).or_default().push(index);
+            table::written(row, instruction, &mut write);
+        }
+        Some(Self(writes, body))
+    }
+
+    /// The only write of a register, where that is one without a predicate.
+    fn once(&self, name: &str) -> Option<(usize, &'b Instruction)> {
+        let [index] = self.0.get(name)?.as_slice() else { return None };
+        match self.1.get(*index) {
+            Some(Statement::Instruction(found)) if found.predicate.is_none() => Some((*index, found)),
+            _ => None,
+        }
+    }
+
+    /// The registers to which each turn adds a number, and that.
+    fn steps(&self) -> Vec<(&'b str, i128)> {
+        let step = |name: &&'b str| {
+            let (_, add) = self.once(name).filter(|(_, add)| add.opcode == "add")?;
             let plain = matches!(add.words().as_slice(), ["s32" | "u32" | "s64" | "u64"]);
             match add.operands.as_slice() {
                 [Operand::Register(to), Operand::Register(from), Operand::Integer(step)] => {
@@ -429,10 +445,20 @@ impl<'a> Facts<'a> {
                 }
                 _ => None,
             }
-        });
-        let steps = steps.collect();
-        let turns = u64::try_from(turns.max(1)).ok()?;
-        Some(Ending { turns, steps, register: from, step: *step, low, high, zeros })
+        };
+        self.0.keys().filter_map(step).collect()
+    }
+}
+
+/// Between what a register lies that is stepped in each turn. In every turn but the first, what it began as passed the test;
+/// or what the turn before began as, which is `more` less.
+fn reached(first: Number, (step, more): (i128, i128), compare: &str, bound: Number) -> (i128, i128) {
+    match (step.is_positive(), compare) {
+        (true, "ne") => (first.low, bound.low - step + more),
+        (true, "lt") => (first.low, first.high.max(bound.high - 1 + more)),
+        (true, _) => (first.low, first.high.max(bound.high + more)),
+        (false, "ne") => (first.low.min(bound.low - step + more), first.high),
+        (false, _) => (first.low.min(bound.low + more), first.high),
     }
 }
 

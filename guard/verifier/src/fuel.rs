@@ -22,6 +22,7 @@
 //! beyond it, since the counter is no closer to the greatest number than a step; there `e` counts one more.
 
 mod checker;
+mod state;
 
 pub use checker::{TERMS_MAX, given, turns_of};
 

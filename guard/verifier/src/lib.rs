@@ -233,7 +233,6 @@ mod extents;
 mod footprint;
 mod gate_bodies;
 mod meets;
-mod opening;
 mod refusal;
 mod sequence;
 mod text;

@@ -3,7 +3,7 @@
 
 use crate::access::Access;
 use crate::ast::{AddressBase, Instruction, Operand, Space};
-use crate::declarations::Declared;
+use crate::declarations::{Declared, SharedBounds};
 use crate::extents::Extent;
 use crate::gate_bodies;
 use crate::limits::{DYNAMIC_SPAN_MAX, EXTENT_BOUND, OFFSET_BOUND};
@@ -167,66 +167,106 @@ fn shared(
     }
     let bounds = declared.shared.as_ref()?;
     let end = u64::try_from(access.address.offset).ok()?.checked_add(access.extent)?;
+    let run = Run { lead, access, facts, bounds, end, base, least };
     if let Some(mask) = lead.get(lines.len()).filter(|found| found.opcode == "and") {
-        // At most so far behind the first byte, which is as aligned as the widest access: the offset says where that is.
-        let mask = u64::try_from(integer(mask, 2)?).ok()?;
-        let begins =
-            u64::try_from(access.address.offset).ok().zip(bounds.at).is_some_and(|(from, at)| from >= at);
-        let top = bounds.at.and_then(|at| at.checked_add(bounds.static_bytes));
-        let inside = mask.checked_add(end).zip(top).is_some_and(|(end, top)| end <= top);
-        (is_through(access, "%bh_s") && mask.is_multiple_of(access.bytes) && begins && inside)
-            .then_some(())?;
-        lines.push(format!("and.b32 %bh_s, %bh_s, {mask}"));
-        return Some((lines, 0));
+        return run.masked(mask, lines);
     }
     // How far behind the first byte it is, whose place the offset says; or between the first byte and the last.
     let is_behind = lead.get(lines.len()).is_some_and(
         |next| matches!(next.operands.first(), Some(Operand::Register(name)) if name == "%bh_s"),
     );
-    let (last, begins) = if is_behind { (2, bounds.at?) } else { (0, 0) };
-    if let Some(found) = lead.get(lines.len() + 1).filter(|found| is_behind && found.opcode == "min") {
+    match lead.get(lines.len() + 1).filter(|found| is_behind && found.opcode == "min") {
+        Some(found) => run.of_one_variable(found, lines),
+        None => run.spanned(is_behind, lines),
+    }
+}
+
+/// A shared access of a run, whose base is in `%bh_s`.
+struct Run<'s, 'a> {
+    lead: &'s [&'s Instruction],
+    access: &'s Access<'s>,
+    facts: &'s Numbers<'a>,
+    bounds: &'s SharedBounds<'a>,
+    /// Where the access ends, by its offset.
+    end: u64,
+    /// The word that the base is, and what was added to it.
+    base: Option<&'s str>,
+    least: i128,
+}
+
+impl Run<'_, '_> {
+    /// At most so far behind the first byte, which is as aligned as the widest access: the offset says where that is.
+    fn masked(&self, mask: &Instruction, mut lines: Vec<String>) -> Option<(Vec<String>, u64)> {
+        let Self { access, bounds, .. } = self;
+        let mask = u64::try_from(integer(mask, 2)?).ok()?;
+        let begins =
+            u64::try_from(access.address.offset).ok().zip(bounds.at).is_some_and(|(from, at)| from >= at);
+        let top = bounds.at.and_then(|at| at.checked_add(bounds.static_bytes));
+        let inside = mask.checked_add(self.end).zip(top).is_some_and(|(end, top)| end <= top);
+        (is_through(access, "%bh_s") && mask.is_multiple_of(access.bytes) && begins && inside)
+            .then_some(())?;
+        lines.push(format!("and.b32 %bh_s, %bh_s, {mask}"));
+        Some((lines, 0))
+    }
+
+    /// How far behind the first byte it is, at most what `found` says.
+    fn of_one_variable(&self, found: &Instruction, mut lines: Vec<String>) -> Option<(Vec<String>, u64)> {
+        let Self { access, bounds, .. } = self;
+        let begins = bounds.at?;
         let most = u64::try_from(integer(found, 2)?).ok()?;
-        let ends = most.checked_add(end)?.checked_sub(begins)?;
-        let inside = end.checked_sub(access.extent)? >= begins && ends <= bounds.static_bytes;
+        let ends = most.checked_add(self.end)?.checked_sub(begins)?;
+        let inside = self.end.checked_sub(access.extent)? >= begins && ends <= bounds.static_bytes;
         (is_through(access, "%bh_s") && inside).then_some(())?;
         lines.push("sub.s32 %bh_s, %bh_s, %bh_low".to_owned());
         lines.push(format!("min.u32 %bh_s, %bh_s, {most}"));
         // What is a multiple stays one.
-        let is_multiple = lead.get(lines.len()).is_none_or(|next| next.opcode != "and");
+        let is_multiple = self.lead.get(lines.len()).is_none_or(|next| next.opcode != "and");
         if is_multiple && access.bytes > 1 {
-            base.filter(|base| facts.is_multiple(base, least, access.bytes))?;
+            self.is_multiple()?;
             most.is_multiple_of(access.bytes).then_some(())?;
         } else if access.bytes > 1 {
             lines.push(format!("and.b32 %bh_s, %bh_s, -{}", access.bytes));
         }
-        return Some((lines, 0));
+        Some((lines, 0))
     }
-    let span = u64::try_from(integer(lead.get(lines.len() + last)?, 2)?).ok()?;
-    let dynamic = span.saturating_sub(bounds.static_bytes);
-    let there = dynamic == 0 || (bounds.dynamic && span <= DYNAMIC_SPAN_MAX);
-    let inside = end.checked_sub(access.extent)? >= begins && end - begins <= span;
-    (is_through(access, "%bh_s") && inside && there).then_some(())?;
-    if is_behind {
-        lines.push("sub.s32 %bh_s, %bh_s, %bh_low".to_owned());
-        lines.push("sub.s32 %bh_lo, %bh_top, %bh_low".to_owned());
-        lines.push(format!("sub.s32 %bh_lo, %bh_lo, {span}"));
-    } else {
-        lines.push(format!("sub.s32 %bh_lo, %bh_top, {span}"));
+
+    /// Where the whole span of the run is inside.
+    fn spanned(&self, is_behind: bool, mut lines: Vec<String>) -> Option<(Vec<String>, u64)> {
+        let Self { access, bounds, end, .. } = self;
+        let (last, begins) = if is_behind { (2, bounds.at?) } else { (0, 0) };
+        let span = u64::try_from(integer(self.lead.get(lines.len() + last)?, 2)?).ok()?;
+        let dynamic = span.saturating_sub(bounds.static_bytes);
+        let there = dynamic == 0 || (bounds.dynamic && span <= DYNAMIC_SPAN_MAX);
+        let inside = end.checked_sub(access.extent)? >= begins && end - begins <= span;
+        (is_through(access, "%bh_s") && inside && there).then_some(())?;
+        if is_behind {
+            lines.push("sub.s32 %bh_s, %bh_s, %bh_low".to_owned());
+            lines.push("sub.s32 %bh_lo, %bh_top, %bh_low".to_owned());
+            lines.push(format!("sub.s32 %bh_lo, %bh_lo, {span}"));
+        } else {
+            lines.push(format!("sub.s32 %bh_lo, %bh_top, {span}"));
+        }
+        // Of what is a multiple, as the first byte is, the last place is made one.
+        let is_multiple = self.lead.get(lines.len()).is_some_and(|next| next.opcode == "and");
+        if is_multiple {
+            self.is_multiple()?;
+            lines.push(format!("and.b32 %bh_lo, %bh_lo, -{}", access.bytes));
+        }
+        lines.push("min.u32 %bh_s, %bh_s, %bh_lo".to_owned());
+        if !is_behind {
+            lines.push("max.u32 %bh_s, %bh_s, %bh_low".to_owned());
+        }
+        if access.bytes > 1 && !is_multiple {
+            lines.push(format!("and.b32 %bh_s, %bh_s, -{}", access.bytes));
+        }
+        Some((lines, dynamic))
     }
-    // Of what is a multiple, as the first byte is, the last place is made one.
-    let is_multiple = lead.get(lines.len()).is_some_and(|next| next.opcode == "and");
-    if is_multiple {
-        base.filter(|base| facts.is_multiple(base, least, access.bytes))?;
-        lines.push(format!("and.b32 %bh_lo, %bh_lo, -{}", access.bytes));
+
+    /// Whether the base is known to be a multiple of what the access is aligned to.
+    fn is_multiple(&self) -> Option<()> {
+        let base = self.base?;
+        self.facts.is_multiple(base, self.least, self.access.bytes).then_some(())
     }
-    lines.push("min.u32 %bh_s, %bh_s, %bh_lo".to_owned());
-    if !is_behind {
-        lines.push("max.u32 %bh_s, %bh_s, %bh_low".to_owned());
-    }
-    if access.bytes > 1 && !is_multiple {
-        lines.push(format!("and.b32 %bh_s, %bh_s, -{}", access.bytes));
-    }
-    Some((lines, dynamic))
 }
 
 /// Checks the stride of a matrix: what the last of its lead has cut to the bits that it may have. Returns what is left of

@@ -40,10 +40,10 @@ use crate::{
     session::{CopyServer, OpenSession, Opening, Parent, Session, SessionServer, Terms},
     task::detached,
     transport::{
+        async_fd::watched,
         awake::stay_awake,
         descriptors::{Parcel, Token},
         door::{Arrival, Peer},
-        watched::watched,
     },
 };
 

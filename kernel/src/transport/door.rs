@@ -31,7 +31,7 @@ use tokio::{
 
 use crate::{
     Relay,
-    transport::{relay::relay, sys, watched::watched},
+    transport::{async_fd::watched, relay::relay, sys},
 };
 
 /// Connections that wait to be accepted.

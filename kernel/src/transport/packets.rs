@@ -13,7 +13,7 @@ use rustix::net::{
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
-use crate::transport::watched::watched;
+use crate::transport::async_fd::watched;
 
 /// As many descriptors as the kernel passes in one packet.
 const SENT_BYTES: usize = rustix::cmsg_space!(ScmRights(limits::DESCRIPTORS_PER_PACKET_MAX));

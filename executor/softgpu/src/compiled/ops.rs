@@ -130,18 +130,7 @@ impl Emitter<'_, '_> {
                 let value = self.call((sys::convert as *const () as usize).cast_signed(), &[conversion, a]);
                 self.set(d, value);
             }
-            Op::Insert { wide, d, a, b, position, length } => {
-                let [position, length] = [position, length].map(|src| {
-                    let value = self.src(src, types::I64);
-                    self.low(value, 32)
-                });
-                let length = self.b.ins().ishl_imm_u(length, 32);
-                let field = self.b.ins().bor(position, length);
-                let (a, b) = (self.src(a, types::I64), self.src(b, types::I64));
-                let function = if wide { bits::insert_64 } else { bits::insert_32 };
-                let value = self.call((function as *const () as usize).cast_signed(), &[a, b, field]);
-                self.set(d, value);
-            }
+            Op::Insert { wide, d, a, b, position, length } => self.insert(wide, d, [a, b, position, length]),
             Op::InRegion { region: _, p, a } => {
                 let op = self.op_address(pc);
                 let a = self.src(a, types::I64);
@@ -162,6 +151,20 @@ impl Emitter<'_, '_> {
             | Op::Matrix { .. }
             | Op::ActiveMask { .. } => {}
         }
+    }
+
+    /// `bfi`: the low bits of one number are put into another at a position.
+    fn insert(&mut self, wide: bool, d: Dst, [a, b, position, length]: [Src; 4]) {
+        let [position, length] = [position, length].map(|src| {
+            let value = self.src(src, types::I64);
+            self.low(value, 32)
+        });
+        let length = self.b.ins().ishl_imm_u(length, 32);
+        let field = self.b.ins().bor(position, length);
+        let (a, b) = (self.src(a, types::I64), self.src(b, types::I64));
+        let function = if wide { bits::insert_64 } else { bits::insert_32 };
+        let value = self.call((function as *const () as usize).cast_signed(), &[a, b, field]);
+        self.set(d, value);
     }
 
     /// Where the operation itself lies, for functions that look at it.

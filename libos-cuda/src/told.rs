@@ -3,7 +3,7 @@
 use bulkhead_schema::limits_told;
 
 use crate::device::{Domain, Terms};
-use crate::machine::{self, Found};
+use crate::machine_code::{self, Found};
 use crate::report;
 use crate::status::Status;
 
@@ -42,7 +42,7 @@ fn domain() -> Result<Domain, Status> {
     match told.to_str() {
         Some("" | "guarded") => Ok(Domain::Guarded),
         Some("isolated") => Ok(Domain::Isolated),
-        Some(AUTO) => Ok(match machine::found() {
+        Some(AUTO) => Ok(match machine_code::found() {
             Found::MachineCode(library) => {
                 let library = library.display();
                 report::once(&format!("an isolated session: {library} has machine code without PTX"));
