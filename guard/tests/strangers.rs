@@ -310,3 +310,98 @@ fn shared_memory_is_zeroed_where_all_lanes_come() {
     let read = why_claimed(&parting, &others);
     assert!(read.contains("zeroed where lanes of a warp may be elsewhere"), "{read}");
 }
+
+/// Numbers are known of the registers that tell of the whole grid, so nothing but the prologue may write one: a load into it would
+/// make a branch that "never" holds, and past it whatever is claimed.
+#[test]
+fn no_access_writes_what_tells_of_the_grid() {
+    let text = include_str!("strangers/load_into_the_grid.ptx");
+    let (load, claim) = ("    ld.param.u32 %bh_gy, [bh_v_z];\n", "known %r4 number 1024 1024 4");
+    let claims = |at: usize| format!("entry bh_e_k\nspends 0\n{at} {claim}\nfuel $L0 500000\n");
+    // The claim is right where the register is what the prologue made it.
+    let without = text.replace(load, "");
+    let place = at_label(&without);
+    assert_eq!(why_claimed(&without, &claims(place)), "");
+    for write in [
+        "ld.param.u32 %bh_gy, [bh_v_z];",
+        "@%p0 ld.param.u32 %bh_gy, [bh_v_z];",
+        "ld.param.v2.u32 {%r0, %bh_bx}, [bh_v_p];",
+        "ld.shared.b32 %bh_gz, [bh_v_s];",
+        "atom.shared.add.u32 %bh_by, [bh_v_s], 1;",
+    ] {
+        let with = text.replace(load, &format!("    setp.eq.u32 %p0, 1, 1;\n    {write}\n"));
+        let refused = why_claimed(&with, &claims(at_label(&with)));
+        assert!(refused.contains("a reserved register that an access writes"), "{write}: {refused}");
+    }
+}
+
+/// Which statement `$L0` is, behind what computes the grid and the bounds.
+fn at_label(text: &str) -> usize {
+    at(text, "$L0") - 5
+}
+
+/// ptxas has dynamic shared memory begin where each name's own alignment allows, so that bytes lie between what two names say.
+#[test]
+fn names_of_dynamic_shared_memory_are_aligned_alike() {
+    let module = parse(include_str!("strangers/dynamic_shared.ptx")).unwrap();
+    let confined = print(&bulkhead_guard::confine(&module).unwrap());
+    assert_eq!(confined.matches(".extern .shared .align 32768 ").count(), 2, "{confined}");
+    assert_eq!(why(&confined), "");
+    let apart = confined.replacen(".extern .shared .align 32768 ", ".extern .shared .align 16 ", 1);
+    assert!(why(&apart).contains("dynamic shared memory of another alignment"), "{}", why(&apart));
+}
+
+/// Each variable takes a few instructions before anything looks at the flag.
+#[test]
+fn an_entry_has_so_many_shared_variables() {
+    let source = |count: usize| {
+        let variables = (0..count).fold(String::new(), |mut text, number| {
+            writeln!(text, ".shared .align 16 .b8 s{number}[16];").unwrap();
+            text
+        });
+        let stores = (0..count).fold(String::new(), |mut text, number| {
+            writeln!(text, "st.shared.u32 [s{number}], %r0;").unwrap();
+            text
+        });
+        let text = format!(
+            ".version 8.0\n.target sm_90\n.address_size 64\n{variables}.entry k()\n{{\n.reg .b32 %r<1>;\n\
+             mov.u32 %r0, %tid.x;\n{stores}ret;\n}}\n"
+        );
+        parse(&text).unwrap()
+    };
+    let most = bulkhead_guard::limits::SHARED_VARIABLES_MAX;
+    let confined = print(&bulkhead_guard::confine(&source(most)).unwrap());
+    assert_eq!(why(&confined), "");
+    let refused = bulkhead_guard::confine(&source(most + 1)).unwrap_err().to_string();
+    assert!(refused.contains("shared variables of an entry"), "{refused}");
+    // One more by hand, as the bounds have it.
+    let last = format!("bh_v_s{}", most - 1);
+    let lines: Vec<&str> = confined.lines().collect();
+    let first = lines.iter().position(|line| line.ends_with(&format!(", {last};"))).unwrap();
+    let bounds = lines[first..first + 4].join("\n");
+    let declared = format!(".shared .align 16 .b8 {last}[16];");
+    let more = confined
+        .replacen(&declared, &format!("{declared}\n.shared .align 16 .b8 bh_v_more[16];"), 1)
+        .replacen(&bounds, &format!("{bounds}\n{}", bounds.replace(&last, "bh_v_more")), 1);
+    assert!(more != confined && !why(&more).is_empty());
+}
+
+/// What the bounds of shared memory take is part of what a version does that never looks.
+#[test]
+fn the_bounds_of_shared_memory_are_work() {
+    let source = ".version 8.0\n.target sm_90\n.address_size 64\n.shared .align 16 .b8 s[1024];\n.shared .align 16 .b8 t[1024];\n\
+        .visible .entry k(.param .u64 p)\n{\n.reg .b32 %r<3>;\n.reg .b64 %d<3>;\nld.param.u64 %d0, [p];\n\
+        cvta.to.global.u64 %d0, %d0;\nst.shared.u32 [s], 1;\nst.shared.u32 [t], 2;\nst.global.u32 [%d0], 3;\nret;\n}\n";
+    let confined = print(&bulkhead_guard::confine(&parse(source).unwrap()).unwrap());
+    let verified = verify(&confined).unwrap();
+    let fast = verified.entries()[0].fast.as_ref().unwrap();
+    let bounds = confined.lines().filter(|line| line.contains("%bh_top")).count();
+    assert!(bounds > 0 && fast.work > 8, "{} {confined}", fast.work);
+}
+
+/// It stands for the carry flag among what instructions read and write, and is no register.
+#[test]
+fn no_register_is_called_as_the_carry_flag_is() {
+    let refused = why(&module(0, "mov.u32 %r0, 1;\nadd.u32 %cc, %r0, 1;\n"));
+    assert!(refused.contains("`%cc`"), "{refused}");
+}

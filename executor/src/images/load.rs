@@ -250,6 +250,7 @@ pub(crate) fn describe(
             }
         };
         let (fast, fast_info) = fast.unzip();
+        let fast_shared = fast_info.flatten().map_or(0, |fast| fast.shared_bytes);
         templates.push(Template {
             id: info.id,
             fast,
@@ -257,7 +258,8 @@ pub(crate) fn describe(
             block: vec![0; block_bytes],
             visible_bytes: end(visible.last()),
             dynamic_shared_min: entry.dynamic_shared_min,
-            static_shared: info.shared_bytes,
+            // Whichever version runs.
+            static_shared: fast_shared.max(info.shared_bytes),
             dynamic_shared_max: Arc::new(Mutex::new(0)),
             hidden: Some(*offsets),
             sliceable: entry.sliceable,
@@ -277,6 +279,7 @@ pub(crate) fn describe(
             known.threads_max = known.threads_max.min(fast.threads_max);
             known.local_bytes = known.local_bytes.max(fast.local_bytes);
             known.registers = known.registers.max(fast.registers);
+            known.shared_bytes = known.shared_bytes.max(fast.shared_bytes);
         }
         ordered.push(known);
     }

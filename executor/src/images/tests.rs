@@ -121,3 +121,33 @@ fn what_the_assembler_says_of_an_entry_names_it_as_its_program_does() {
         assert!(said.contains(&format!("'{name}'")) && !said.contains("bh_e_bh_e_"), "{said}");
     }
 }
+
+#[test]
+fn a_launch_counts_the_zeroing_of_whichever_version_has_more_to_zero() {
+    let verified = verified(1);
+    let entry = &verified.entries()[0];
+    let fast = entry.fast.as_ref().unwrap();
+    let parameters: Vec<_> = (0..entry.parameters)
+        .map(|index| bulkhead_gpu::ParameterLayout {
+            offset: if index == 0 { 0 } else { 4 + 4 * u32::try_from(index).unwrap() },
+            bytes: if index == 0 { 8 } else { 4 },
+        })
+        .collect();
+    let info = |name: &str, shared_bytes| bulkhead_gpu::EntryInfo {
+        name: name.to_owned(),
+        id: bulkhead_gpu::EntryId(1),
+        parameters: parameters.clone(),
+        threads_max: 1024,
+        shared_bytes,
+        local_bytes: 0,
+        constant_bytes: 0,
+        registers: 16,
+        ptx_version: 90,
+        binary_version: 90,
+    };
+    for (plain, other) in [(0, 48 << 10), (48 << 10, 0)] {
+        let infos = [info(&entry.symbol, plain), info(&fast.symbol, other)];
+        let (templates, told) = load::describe(&verified, &infos, 1).unwrap();
+        assert_eq!((templates[0].static_shared, told[0].shared_bytes), (48 << 10, 48 << 10));
+    }
+}

@@ -49,7 +49,7 @@ pub(crate) fn launch(
     }
     let blocks = shape.grid.iter().fold(1, |blocks: u64, side| blocks.saturating_mul((*side).into()));
     let most = state.blocks_max;
-    let zeroing = entry.zeroing(shape.block, shape.shared_bytes);
+    let zeroing = entry.zeroing(shape.block, entry.shared_bytes(shape.shared_bytes));
     // Blocks that zero much shared memory before they look at the flag count for more.
     let heavy = slices::zeroing_weight(zeroing);
     let weighed = blocks.saturating_mul(heavy);
@@ -139,7 +139,7 @@ pub(crate) fn go_on(
         state.gpu.launch(stream, entry.id, &launch)?;
         state.busy.launches(Arc::clone(&entry.name));
         let blocks = slice.count();
-        let zeroing = entry.zeroing(shape.block, shape.shared_bytes);
+        let zeroing = entry.zeroing(shape.block, entry.shared_bytes(shape.shared_bytes));
         let weight = slices::weight(shape.block, shape.shared_bytes).max(slices::zeroing_weight(zeroing));
         let large = blocks.saturating_mul(weight);
         let work = work_of(UNLOOKED_COST_MAX.saturating_add(zeroing), blocks, shape.block);

@@ -61,11 +61,22 @@ pub(crate) fn weight(block: [u32; 3], shared_bytes: u32) -> u64 {
 const ZEROING_TURN_COST: u64 = 5;
 /// Bytes of shared memory that a thread zeroes in a turn. Threads that differ along z alone zero the same.
 const ZEROED_BYTES: u64 = 16;
+/// Shared memory that may be little to the guard, with what lies between its variables
+/// ([`LITTLE_BYTES_MAX`](bulkhead_verifier::limits::LITTLE_BYTES_MAX)).
+const LITTLE_BYTES: u64 = 2 * bulkhead_verifier::limits::LITTLE_BYTES_MAX;
 
 /// What each thread of a block of this shape does to zero so many bytes of shared memory, in the units of the flag's budget.
+/// Little, and what no thread zeroes 16 bytes of, is zeroed by the threads along x alone.
 pub(crate) fn zeroing(block: [u32; 3], shared_bytes: u64) -> u64 {
-    let row = u64::from(block[0]).saturating_mul(block[1].into()).max(1);
-    shared_bytes.div_ceil(row.saturating_mul(ZEROED_BYTES)) * ZEROING_TURN_COST
+    if shared_bytes == 0 {
+        return 0;
+    }
+    let row = u64::from(block[0]).max(1);
+    let all = row.saturating_mul(block[1].into()).max(1);
+    let threads = if shared_bytes <= LITTLE_BYTES { row } else { all };
+    let turns =
+        shared_bytes.div_ceil(threads.saturating_mul(ZEROED_BYTES)) + (ZEROED_BYTES - 1).div_ceil(row);
+    turns * ZEROING_TURN_COST
 }
 
 /// How many of the smallest blocks take as long as one whose threads do so much to zero their shared memory.
@@ -235,10 +246,11 @@ mod tests {
 
     #[test]
     fn a_block_of_few_threads_zeroes_its_shared_memory_for_long() {
-        assert_eq!(zeroing([1, 1, 1], 227 << 10), 14_528 * 5);
-        assert_eq!(zeroing([32, 32, 1], 227 << 10), 15 * 5);
-        assert_eq!(zeroing([1, 1, 64], 16), 5);
-        assert_eq!((zeroing([1; 3], 0), zeroing([u32::MAX; 3], 1)), (0, 5));
+        assert_eq!(zeroing([1, 1, 1], 227 << 10), (14_528 + 15) * 5);
+        assert_eq!(zeroing([32, 32, 1], 227 << 10), (15 + 1) * 5);
+        assert_eq!(zeroing([1, 1, 64], 16), (1 + 15) * 5);
+        assert_eq!(zeroing([1, 1024, 1], 256), (16 + 15) * 5);
+        assert_eq!((zeroing([1; 3], 0), zeroing([u32::MAX; 3], 1)), (0, 10));
         assert_eq!([0, 63, 64, 72_640].map(zeroing_weight), [1, 1, 1, 1135]);
     }
 

@@ -28,7 +28,7 @@ use crate::confine::{
     strides, unroll, warps,
 };
 use crate::gates::Gates;
-use crate::limits::{NAME_BYTES_MAX, REGISTERS_MAX, SHARED_TERMS_MAX};
+use crate::limits::{NAME_BYTES_MAX, REGISTERS_MAX, SHARED_TERMS_MAX, SHARED_VARIABLES_MAX};
 use crate::names::{self, Class};
 use crate::report::{Reason, Report};
 use crate::values::{Proof, SharedKey};
@@ -68,6 +68,10 @@ pub(super) fn confine<'a>(
     readable.extend(ours.iter().map(|parameter| (parameter.name.as_str(), parameter)));
     let (mut statements, roots) = of.transform(statements, &ours, &mut scopes, budget, report);
     let shared = Shared::find(&mut statements, symbols, &mut variables, function.span);
+    if shared.are_many() {
+        let most = SHARED_VARIABLES_MAX as u64;
+        report.add(function.span, Reason::Limit { what: "shared variables of an entry", most });
+    }
     for class in Class::ALL {
         if u64::from(scopes.count(class)) > REGISTERS_MAX {
             report.add(function.span, Reason::Limit { what: "registers", most: REGISTERS_MAX });

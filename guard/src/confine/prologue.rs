@@ -85,8 +85,8 @@ pub(super) fn zero_locals(variables: &[(Variable, Symbol)], span: Span) -> Vec<S
     let local = variables.iter().find(|(_, symbol)| symbol.space == Space::Local);
     match local {
         Some((_, symbol)) if symbol.bytes > LOCAL_BYTES_IN_LINE_MAX => {
-            // A store for each 16 bytes, and at most four instructions more for each turn and at the end.
-            let cost = symbol.bytes / 8;
+            // A store for each 16 bytes, which costs 8, and at most four instructions more for each turn and at the end.
+            let cost = symbol.bytes / 2 + symbol.bytes / 16;
             vec![instruction(table::CLEAR, &[], vec![Operand::Integer(cost.into())], span)]
         }
         _ => zeroed(variables, 0, span),

@@ -18,7 +18,7 @@ use crate::confine::alignment::{self, Alignment};
 use crate::confine::prologue::{declared, instruction, plain, register};
 use crate::confine::region::{self, Region};
 use crate::confine::symbols::{Symbol, Symbols};
-use crate::limits::{DYNAMIC_SPAN_MAX, LITTLE_BYTES_MAX, SHARED_BASE};
+use crate::limits::{DYNAMIC_SPAN_MAX, LITTLE_BYTES_MAX, SHARED_BASE, SHARED_VARIABLES_MAX};
 use crate::names;
 use crate::table::{self};
 
@@ -200,6 +200,11 @@ impl Shared {
 
     fn static_bytes(&self) -> u64 {
         self.statics.iter().fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
+    }
+
+    /// Whether there are more variables than may be zeroed before an entry looks at the flag.
+    pub(super) fn are_many(&self) -> bool {
+        self.statics.len() + usize::from(self.dynamic.is_some()) > SHARED_VARIABLES_MAX
     }
 
     /// Where the bounds begin in the entry's variables, in bytes.

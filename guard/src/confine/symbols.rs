@@ -95,6 +95,7 @@ impl Symbols {
                 symbols.by_name.insert(variable.name.clone(), symbol);
             }
         }
+        symbols.align_dynamic();
         let layout = Layout::of(&block, stray, report);
         for (variable, ..) in &block {
             match layout.place_of(&variable.name) {
@@ -115,6 +116,20 @@ impl Symbols {
         symbols.shared_at = shared.into_iter().enumerate().map(|(at, (name, _))| (name, at)).collect();
         symbols.data = layout.fill(&block, &|value| symbols.numbers.value(value), report);
         symbols
+    }
+
+    /// All names of dynamic shared memory name the same bytes, as CUDA says: ptxas has them begin at different ones where they
+    /// are aligned differently.
+    fn align_dynamic(&mut self) {
+        let is_dynamic =
+            |variable: &&mut Variable| variable.space == Space::Shared && variable.linkage == Linkage::Extern;
+        let most = self.order.iter_mut().filter(is_dynamic).filter_map(|variable| variable.align).max();
+        for variable in self.order.iter_mut().filter(is_dynamic) {
+            variable.align = most;
+            if let Some((symbol, most)) = self.by_name.get_mut(&variable.name).zip(most) {
+                symbol.align = most.into();
+            }
+        }
     }
 
     /// What lies in the module's block.

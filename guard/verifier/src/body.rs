@@ -95,8 +95,9 @@ pub(crate) fn verify<'a>(
     }
     let fuel = pass.burns((claimed.fuel.as_ref(), name), claimant, report);
     if kind == Kind::Short {
-        // More is claimed in vain: no more is given.
-        pass.terms.work = fuel.entry.min(SHORT_COST_MAX);
+        // More is claimed in vain: no more is given. The bounds of shared memory stand before the body.
+        let bounds = pass.declared.shared.as_ref().map_or(0, |bounds| bounds.cost);
+        pass.terms.work = fuel.entry.min(SHORT_COST_MAX) + bounds;
     }
     if let Err(reason) = pass.lanes.end().and_then(|()| pass.numbers.end()) {
         report.add(span, reason);

@@ -129,7 +129,8 @@ impl<'a> Pass<'a> {
             self.registers.own.clear();
             // Nothing else comes to a label of the zeroing, which writes registers of the guard's alone.
             if !declarations::is_of_zeroing(statement) {
-                self.registers.here.clear();
+                // Not cleared: that takes as long as the largest of them was.
+                self.registers.here = HashMap::default();
             }
         }
         Ok(())

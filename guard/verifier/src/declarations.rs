@@ -8,7 +8,7 @@ use crate::fuel;
 use crate::gates;
 use crate::limits::{
     LITTLE_BYTES_MAX, LOCAL_BYTES_IN_LINE_MAX, LOCAL_BYTES_MAX, LOCAL_BYTES_PER_TURN, REGISTERS_MAX,
-    SHARED_BASE,
+    SHARED_BASE, SHARED_VARIABLES_MAX,
 };
 use crate::names::{self, Class};
 use crate::print::Text;
@@ -62,6 +62,8 @@ impl<'a> Declared<'a> {
 pub(crate) struct SharedBounds<'a> {
     /// The static variables, and how many bytes into each the bounds begin.
     pub(crate) names: HashMap<&'a str, u64>,
+    /// Instructions that compute them.
+    pub(crate) cost: u64,
     /// Bytes that they cover of static variables, all different.
     pub(crate) static_bytes: u64,
     /// Whether the block's dynamic shared memory is covered too.
@@ -225,12 +227,14 @@ fn prologue<'a>(
     rest
 }
 
-/// What is left after the local variable is zeroed, every byte of it, where that stands here; and how many
-/// instructions that takes.
+/// What a store to local memory costs, as the table has it.
+const STORE_COST: u64 = 8;
+
+/// What is left after the local variable is zeroed, every byte of it, where that stands here; and what that costs.
 pub(crate) fn zeroes_local<'a>(
     declared: &Declared<'_>,
     statements: &'a [Statement],
-) -> Option<(&'a [Statement], usize)> {
+) -> Option<(&'a [Statement], u64)> {
     let (name, extent) = declared.local?;
     let mut rest = fuel::strip(statements, &["mov.b32 %bh_zero, 0"])?;
     let (mut at, mut done) = (0, 1);
@@ -238,7 +242,7 @@ pub(crate) fn zeroes_local<'a>(
         let turns = extent.bytes / LOCAL_BYTES_PER_TURN;
         rest = clears_local(name, turns, rest)?;
         at = turns * LOCAL_BYTES_PER_TURN;
-        done += 2 + usize::try_from(turns * (LOCAL_BYTES_PER_TURN / 16 + 4)).ok()?;
+        done += 2 + turns * (LOCAL_BYTES_PER_TURN / 16 * STORE_COST + 4);
     }
     while at < extent.bytes {
         let address = if at == 0 { format!("[{name}]") } else { format!("[{name}+{at}]") };
@@ -250,7 +254,7 @@ pub(crate) fn zeroes_local<'a>(
         // Each by itself: the first that is another ends it, however many would come.
         rest = fuel::strip(rest, &[&store])?;
         at += bytes;
-        done += 1;
+        done += STORE_COST;
     }
     Some((rest, done))
 }
@@ -400,13 +404,15 @@ fn shared_bounds<'a>(
             .all(|(found, line)| matches!(found, Statement::Instruction(found) if Text(found).is(line)));
         let mut so_far = bounds.take().unwrap_or_default();
         // What is not the next lines of the bounds is the body's: there it has to be a sequence. All names
-        // of dynamic shared memory name the same bytes.
-        let again = so_far.names.contains_key(name.as_str()) || (dynamic && so_far.dynamic);
+        // of dynamic shared memory name the same bytes. Nothing looks at the flag before all of them.
+        let full = so_far.names.len() >= SHARED_VARIABLES_MAX;
+        let again = full || so_far.names.contains_key(name.as_str()) || (dynamic && so_far.dynamic);
         if !same || again {
             bounds = (!first_of_all).then_some(so_far);
             break;
         }
         so_far.names.insert(name, start);
+        so_far.cost = so_far.cost.saturating_add(expected.len() as u64);
         so_far.static_bytes = so_far.static_bytes.saturating_add(extent.bytes - start);
         so_far.dynamic |= dynamic;
         so_far.ragged |= dynamic || !extent.bytes.is_multiple_of(names::WIDEST_ACCESS);

@@ -41,6 +41,8 @@ pub const REACH_BYTES: u64 = bulkhead_mm::ZONE_BYTES;
 /// Where a block's shared memory begins since sm_90: what comes first is the system's. Where that is not so, accesses
 /// stay inside the block's all the same, but not where they were meant.
 pub const SHARED_BASE: u64 = 1024;
+/// Shared variables of an entry, each of which takes up to five instructions before the entry looks at the flag.
+pub const SHARED_VARIABLES_MAX: usize = 256;
 /// Bytes of shared memory that the threads of a block along x alone zero.
 pub const LITTLE_BYTES_MAX: u64 = 256;
 /// Bytes of shared memory that a block can have at most, in which an offset can make sense.

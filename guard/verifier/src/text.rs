@@ -48,10 +48,17 @@ pub fn verify_by(text: &str, gates: &Gates, claims: &mut dyn Claimant<'_>) -> Re
     let mut entries = Vec::new();
     let mut names = HashSet::default();
     let mut constant_bytes = 0_u64;
+    let mut dynamic_align = None;
     for item in &module.items {
         match item {
             Item::Variable(variable) => match module_variable(variable) {
                 Ok(extent) => {
+                    let align = extent.align;
+                    let is_dynamic = extent.space == Space::Shared && extent.bytes == 0;
+                    // ptxas has each begin where its own alignment allows: only those that agree name the same bytes.
+                    if is_dynamic && *dynamic_align.get_or_insert(align) != align {
+                        refuse(&mut report, variable.span, "dynamic shared memory of another alignment");
+                    }
                     if extent.space == Space::Constant {
                         constant_bytes = constant_bytes.saturating_add(extent.bytes);
                     }

@@ -86,8 +86,8 @@ pub struct FastVersion {
     /// And what words among its parameters are: at most [`BOUND_TERMS_MAX`](crate::limits::BOUND_TERMS_MAX) terms.
     pub bounds: Vec<BoundTerm>,
     /// What a thread does that never looks at the flag, in the units of the opcode table, at most
-    /// [`SHORT_COST_MAX`](crate::limits::SHORT_COST_MAX): whoever launches bounds what all threads do together. 0 where
-    /// threads look.
+    /// [`SHORT_COST_MAX`](crate::limits::SHORT_COST_MAX) and what the bounds of its shared memory take: whoever launches
+    /// bounds what all threads do together. 0 where threads look.
     pub work: u32,
     /// Whether no two rows of a block may have a warp in common: blocks are a multiple of 32 wide, or have one row.
     pub rows: bool,

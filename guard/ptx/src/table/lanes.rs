@@ -1,6 +1,6 @@
 //! What instructions do with the other lanes of their warp and the other threads of their block.
 
-use super::{Row, Treatment};
+use super::{Row, Treatment, is_of_several};
 
 use crate::ast::{Instruction, Operand};
 use crate::report::Reason;
@@ -14,13 +14,13 @@ pub fn is_for_warps(row: &Row) -> bool {
     )
 }
 
-/// Whether the lanes of a warp may go on apart behind an instruction: some branch or end, or lanes that are named wait
-/// for one another, which can be others for each.
+/// Whether the lanes of a warp may go on apart behind an instruction: some branch or end, ptxas writes branches for it, or
+/// lanes that are named wait for one another, which can be others for each.
 pub fn parts(row: &Row, instruction: &Instruction) -> bool {
     let warp = || instruction.modifiers.first().is_some_and(|modifier| modifier == "warp");
-    // ptxas branches around it.
-    let sleeps = row.name == "nanosleep" && instruction.predicate.is_some();
-    sleeps
+    // Behind a sleep ptxas joins them again, which may be after what comes next.
+    row.name == "nanosleep"
+        || is_of_several(row, instruction)
         || matches!(row.treatment, Treatment::Branch | Treatment::Gate)
         || matches!(row.name, "ret" | "exit" | "shfl" | "vote" | "match" | "redux" | "elect")
         || (row.treatment == Treatment::Barrier && warp())

@@ -318,13 +318,11 @@ pub fn cost(row: &Row, instruction: &Instruction) -> u64 {
         {
             512
         }
-        (Treatment::Atomic | Treatment::Reduction, _) => {
-            if global {
-                512
-            } else {
-                32
-            }
-        }
+        (Treatment::Atomic | Treatment::Reduction, _) => match (global, is_ordered(instruction)) {
+            (true, _) => 512,
+            (false, true) => 96,
+            (false, false) => 32,
+        },
         (_, "wmma.load" | "wmma.store") => 64,
         (_, "mma" | "wmma.mma" | "ldmatrix" | "stmatrix" | "movmatrix") => 16,
         // Whose order all the device or the system sees: as a fence.
@@ -352,7 +350,7 @@ pub fn cost(row: &Row, instruction: &Instruction) -> u64 {
 /// Whether an access acquires or releases for more than its block.
 fn is_ordered(instruction: &Instruction) -> bool {
     let has = |word: &str| instruction.modifiers.iter().any(|modifier| modifier == word);
-    (has("acquire") || has("release")) && !has("cta")
+    (has("acquire") || has("release") || has("acq_rel")) && !has("cta")
 }
 
 /// What an instruction counts that computes: about how many instructions ptxas makes of it for sm_90, where that are many
@@ -369,8 +367,17 @@ fn pure_cost(row: &Row, instruction: &Instruction) -> u64 {
         "fns" => 64,
         _ if is_video(row) && row.name.ends_with(['2', '4']) => 48,
         _ if is_video(row) => 8,
+        "mul" | "mad" if is_wide && has("hi") => 20,
+        "bfe" | "bfi" | "bfind" | "sad" if is_wide || has("b64") => 20,
         _ => 1,
     }
+}
+
+/// Whether ptxas makes a function of an instruction, or branches in which lanes may be apart.
+fn is_of_several(row: &Row, instruction: &Instruction) -> bool {
+    row.treatment == Treatment::Pure
+        && matches!(row.name, "div" | "rem" | "rcp" | "sqrt" | "rsqrt" | "fns")
+        && pure_cost(row, instruction) > 8
 }
 
 /// Whether an instruction works on bytes and halves of words, and takes parts of registers.

@@ -230,7 +230,17 @@ fn lanes_go_on_apart_behind_a_sleep_that_has_a_predicate() {
         parts(row_of(found).unwrap(), found)
     };
     assert!(parted("@%p1 nanosleep.u32 5;") && parted("@%p1 bra $l;") && parted("exit;"));
-    assert!(!parted("nanosleep.u32 5;") && !parted("@%p1 trap;"));
+    assert!(parted("nanosleep.u32 5;") && !parted("@%p1 trap;"));
+    assert!(
+        parted("div.rn.f32 %f1, %f2, %f3;")
+            && parted("rem.s64 %d1, %d2, %d3;")
+            && parted("rcp.rn.f64 %d1, %d2;")
+    );
+    assert!(
+        !parted("div.approx.f32 %f1, %f2, %f3;")
+            && !parted("rcp.approx.f32 %f1, %f2;")
+            && !parted("mul.lo.u32 %r1, %r2, %r3;")
+    );
 }
 
 /// What ptxas makes many instructions of counts for many: a thread may do so much until it looks whether it is to end.

@@ -27,6 +27,14 @@ impl<'a> Pass<'a> {
             || writes.iter().any(|name| names::is_reserved(name))
             || instruction.operands.iter().any(is_reserved_symbol);
         self.assigned(reads, writes)?;
+        // It stands for the carry flag, which has no name in a text.
+        let mut names_carry = false;
+        for operand in &instruction.operands {
+            table::each(operand, &mut |name| names_carry |= name == table::CARRY);
+        }
+        if names_carry {
+            return Err(unverified("a register called `%cc`"));
+        }
         self.terms.reads_grid |= reads.iter().any(|name| names::is_of_grid(name));
         self.go(row, instruction, writes)?;
         let accesses = access::decode(row, instruction)?;
@@ -47,6 +55,9 @@ impl<'a> Pass<'a> {
         }
         if accesses.iter().next().is_none() {
             return self.plain(row, instruction);
+        }
+        if writes.iter().any(|name| names::is_reserved(name)) {
+            return Err(unverified("a reserved register that an access writes"));
         }
         self.only_addresses_are_reserved(row, instruction, &accesses)?;
         let lead = std::mem::take(&mut self.lead);
@@ -219,8 +230,8 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Apart from its addresses and what a copy takes, which its sequence decides, an access uses no register of the
-    /// guard.
+    /// Apart from its addresses and what a copy takes, which its sequence decides, an access reads no register of the
+    /// guard but those that tell of the whole grid.
     fn only_addresses_are_reserved(
         &self,
         row: &Row,

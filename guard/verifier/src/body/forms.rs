@@ -74,8 +74,8 @@ impl<'a> Pass<'a> {
             self.whole = false;
             return self.cleared().map(|()| Some(after));
         }
-        if let Some((after, count)) = declarations::zeroes_local(&self.declared, here) {
-            self.fuel.costs(count as u64);
+        if let Some((after, cost)) = declarations::zeroes_local(&self.declared, here) {
+            self.fuel.costs(cost);
             self.flow.write(ZEROED);
             return Ok(Some(after));
         }

@@ -4,7 +4,7 @@ use super::number::{Number, Op, Sign, Width};
 use super::value::{Base, Fact, Pointer, PointerProof, Proof, Root, SharedProof};
 use crate::access::Access;
 use crate::ast::{Address, AddressBase, Instruction, Operand, Predicate, Space};
-use crate::limits::REACH_BYTES;
+use crate::limits::{REACH_BYTES, SHARED_BASE};
 use crate::most::Most;
 use crate::names::{self, Class};
 
@@ -73,6 +73,8 @@ pub trait Known<'a> {
                 (fits && there).then_some(Proof::Checked)
             }
             (Space::Shared, Base::Shared(variable)) => {
+                // The register is a place in the block's shared memory: nobody promises that an offset comes back from below.
+                (distance.low >= -i128::from(SHARED_BASE)).then_some(())?;
                 let from_zero = |number: i128| u64::try_from(number).ok();
                 let most = (from_zero(distance.most.constant + offset + bytes)?, distance.most.parts()?);
                 let (start, end) = (from_zero(low)?, from_zero(high + bytes)?);
