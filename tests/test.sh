@@ -36,7 +36,10 @@ cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 target=${CARGO_TARGET_DIR:-target}
 # The tests would build the binaries again to be sure of them.
 export BULKHEAD_TESTS_BUILT=1
-if [[ -n ${CI:-} ]]; then export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}; fi
+# Where nothing was built before, everything is, once: what would make later builds faster makes this one slower.
+if [[ -n ${CI:-} || ! -d $target ]]; then
+    export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0} CARGO_PROFILE_DEV_DEBUG=${CARGO_PROFILE_DEV_DEBUG:-0}
+fi
 started=$SECONDS
 times=()
 work=$(mktemp -d)

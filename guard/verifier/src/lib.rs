@@ -22,11 +22,12 @@
 //!    parameter that is not hidden.
 //! 5. A shared access is aligned and lies in what the block has allocated, between the first and the last byte of
 //!    the entry's shared variables, so it reaches neither beyond that nor the driver's first KiB. All that lies
-//!    between is zeroed at entry.
+//!    between is zeroed at entry. There are at most [`limits::SHARED_VARIABLES_MAX`], and those that are dynamic are
+//!    aligned alike, so that they are the same bytes.
 //! 6. No register, predicate or carry flag is read before it is written on every path to it: undefined
 //!    registers hold other sessions' values, and the assembler may take one undefined register for two. A counter is
 //!    asked only where fuel for it is claimed, which it has from where it is set on.
-//! 7. The guard's registers (`%bh_...`) are written only by the prologue, by the sequences of 2, 3, 4, 5 and 10, in calls
+//! 7. The guard's registers (`%bh_...`) are written by no access, and only by the prologue, by the sequences of 2, 3, 4, 5 and 10, in calls
 //!    of gates and where a parameter is bounded; what gates have of them (`%bh_g...`) stands nowhere else, nor does a label of theirs.
 //! 8. The only barrier for a block is number 0 without a count. There are no calls, indirect branches,
 //!    generic addresses, traps, clusters, bulk copies or barrier objects that the device counts on.
@@ -39,8 +40,8 @@
 //! 11. In a body with asynchronous copies every thread waits for its own directly before it ends, also where a look ends
 //!     it; and a copy takes no more from its source than it writes.
 //! 12. Instructions for whole warps (`mma`, `wmma`, `ldmatrix`, `stmatrix`, `movmatrix`) stand where a check that the warp is
-//!     whole was passed, with no label and nothing between behind which lanes may go on apart, and have no predicate: of
-//!     lanes that one leaves out ptxas writes no register which only they read, and the device takes it all the same. The
+//!     whole was passed, with no label and nothing between behind which lanes may go on apart (a sleep, or what ptxas branches
+//!     around), and have no predicate: of lanes that one leaves out ptxas writes no register which only they read, and the device takes it all the same. The
 //!     lines of a matrix in global memory are less than 2^31 bytes, begin at multiples of 16 bytes, and where they are more
 //!     than [`limits::EXTENT_BOUND`] the first begins 4 GiB before the end of what the mask lets through.
 //! 13. A call of a gate is the text that was verified for it, behind a look at the flag (but in a fast version as short as 10

@@ -217,7 +217,7 @@ fn what_stands_for_more_while_a_body_is_confined_is_no_ptx() {
 }
 
 #[test]
-fn lanes_go_on_apart_behind_a_sleep_that_has_a_predicate() {
+fn lanes_go_on_apart_behind_sleeps_and_what_ptxas_branches_around() {
     let parted = |text: &str| {
         let module = parse(&format!(
             ".version 8.0\n.target sm_75\n.address_size 64\n.entry k()\n{{\n.reg .pred %p<2>;\n{text}\n}}"
