@@ -405,3 +405,18 @@ fn no_register_is_called_as_the_carry_flag_is() {
     let refused = why(&module(0, "mov.u32 %r0, 1;\nadd.u32 %cc, %r0, 1;\n"));
     assert!(refused.contains("`%cc`"), "{refused}");
 }
+
+/// How long a sleep lasts is a hint: no lane sleeps longer than another, so that none goes on apart.
+#[test]
+fn all_lanes_sleep_for_the_same_time() {
+    let source = ".version 8.0\n.target sm_90\n.address_size 64\n.entry k(.param .u32 n)\n{\n.reg .b32 %r<2>;\n\
+        .reg .pred %p<1>;\nld.param.u32 %r0, [n];\nsetp.eq.u32 %p0, %r0, 1;\nnanosleep.u32 %r0;\n@%p0 nanosleep.u32 %r0;\n\
+        nanosleep.u32 20;\nret;\n}\n";
+    let confined = print(&bulkhead_guard::confine(&parse(source).unwrap()).unwrap());
+    assert_eq!(why(&confined), "");
+    let lines: Vec<&str> =
+        confined.lines().map(str::trim).filter(|line| line.contains("nanosleep")).collect();
+    assert_eq!(lines, ["nanosleep.u32 128;", "@%p0 nanosleep.u32 128;", "nanosleep.u32 20;"]);
+    let by_lane = confined.replacen("nanosleep.u32 128;", "nanosleep.u32 %r0;", 1);
+    assert!(why(&by_lane).contains("a sleep whose time lanes may differ in"), "{}", why(&by_lane));
+}

@@ -198,8 +198,12 @@ fn a_write_to_a_reserved_register_is_refused() {
             SEQUENCE,
         );
     }
-    broken("ld.global.u32 %r1, ", "ld.global.u32 %bh_base, ", "a reserved register as data");
-    broken("ld.param.u64 %d0, [bh_v_p]", "ld.param.u32 %bh_base, [bh_v_n]", "a reserved register as data");
+    broken("ld.global.u32 %r1, ", "ld.global.u32 %bh_base, ", "a reserved register that an access writes");
+    broken(
+        "ld.param.u64 %d0, [bh_v_p]",
+        "ld.param.u32 %bh_base, [bh_v_n]",
+        "a reserved register that an access writes",
+    );
 }
 
 #[test]

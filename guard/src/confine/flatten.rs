@@ -280,8 +280,11 @@ impl<'a> Flattener<'a> {
                 _ => self.operand(operand),
             })
             .collect::<Result<Vec<_>, _>>()?;
-        let instruction = Instruction { predicate, operands, ..instruction };
+        let mut instruction = Instruction { predicate, operands, ..instruction };
         operands::check(row, &instruction)?;
+        if row.name == "nanosleep" {
+            sleeps_alike(&mut instruction);
+        }
         Ok(Some(instruction))
     }
 
@@ -434,6 +437,19 @@ fn moved(offset: i64, start: i64) -> Result<i64, Reason> {
 /// Whether a modifier only advises the caches: hints of one session would evict lines of the others.
 fn is_hint(modifier: &str) -> bool {
     modifier.starts_with("L1::") || modifier.starts_with("L2::")
+}
+
+/// How long a thread sleeps where a register says it, in nanoseconds.
+const SLEEP_NS: i128 = 128;
+
+/// All lanes sleep for the same time: what a sleep lasts is a hint, and lanes that wake at different times might go on apart where
+/// ptxas takes them to be together.
+fn sleeps_alike(instruction: &mut Instruction) {
+    for operand in &mut instruction.operands {
+        if matches!(operand, Operand::Register(_)) {
+            *operand = Operand::Integer(SLEEP_NS);
+        }
+    }
 }
 
 /// Policies that accesses name are hints like others: they are left out, and made zero where they are made.
