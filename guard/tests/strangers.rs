@@ -420,3 +420,25 @@ fn all_lanes_sleep_for_the_same_time() {
     let by_lane = confined.replacen("nanosleep.u32 128;", "nanosleep.u32 %r0;", 1);
     assert!(why(&by_lane).contains("a sleep whose time lanes may differ in"), "{}", why(&by_lane));
 }
+
+/// A proven access to shared memory goes through a register that is a place there: nobody promises that an offset brings an
+/// address back from below zero.
+#[test]
+fn a_shared_access_does_not_come_back_from_below_zero() {
+    let source = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 p)\n.maxntid 256, 1, 1\n{\n\
+        .reg .b32 %r<4>;\n.reg .b64 %d<2>;\n.shared .align 16 .b8 s[8192];\nld.param.u64 %d0, [p];\n\
+        cvta.to.global.u64 %d0, %d0;\nmov.u32 %r0, %tid.x;\nand.b32 %r0, %r0, 255;\nshl.b32 %r0, %r0, 2;\nmov.u32 %r1, s;\n\
+        add.s32 %r1, %r1, %r0;\nadd.s32 %r2, %r1, -512;\nld.shared.u32 %r3, [%r2+512];\nst.global.u32 [%d0], %r3;\nret;\n}\n";
+    let near = print(&bulkhead_guard::confine(&parse(source).unwrap()).unwrap());
+    assert_eq!(why(&near), "");
+    let is_proven = |text: &str| text.lines().any(|line| line.contains("ld.shared") && line.contains("[%r"));
+    assert!(is_proven(&near), "{near}");
+    // As far as shared memory begins from zero, and no further.
+    for (far, may) in [(1024, true), (1040, false), (4096, false)] {
+        let edited = near.replace(", -512;", &format!(", -{far};")).replace("+512]", &format!("+{far}]"));
+        assert_eq!(why(&edited).is_empty(), may, "{far}: {}", why(&edited));
+        let source = source.replace(", -512;", &format!(", -{far};")).replace("+512]", &format!("+{far}]"));
+        let confined = print(&bulkhead_guard::confine(&parse(&source).unwrap()).unwrap());
+        assert_eq!((why(&confined).as_str(), is_proven(&confined)), ("", may), "{confined}");
+    }
+}

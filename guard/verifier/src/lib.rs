@@ -36,7 +36,8 @@
 //! 10. Every cycle of branches has a poll, which loads the session's flag and ends the thread where that is negative, or
 //!     is left after so many turns; on no path more is done between two polls than [`limits::PATH_COST_MAX`]. The flag is looked at before anything is written to
 //!     global memory, and before more is done than [`limits::UNLOOKED_COST_MAX`]; but in a fast version that does no more
-//!     than [`limits::SHORT_COST_MAX`] in all it need not be ([`FastVersion::work`]).
+//!     than [`limits::SHORT_COST_MAX`] in all it need not be ([`FastVersion::work`]). What bounds and zeroes shared memory comes
+//!     before: whoever launches counts that. A sleep is for a number of nanoseconds, the same in all lanes.
 //! 11. In a body with asynchronous copies every thread waits for its own directly before it ends, also where a look ends
 //!     it; and a copy takes no more from its source than it writes.
 //! 12. Instructions for whole warps (`mma`, `wmma`, `ldmatrix`, `stmatrix`, `movmatrix`) stand where a check that the warp is

@@ -259,6 +259,11 @@ fn what_takes_long_costs_much() {
         ("ld.local.u32 %r1, [%d1];", 8),
         ("st.release.sys.global.u32 [%d1], %r1;", 64),
         ("ld.acquire.gpu.global.u32 %r1, [%d1];", 64),
+        ("atom.acq_rel.sys.shared.add.u32 %r1, [%d1], %r1;", 64),
+        ("mul.hi.s64 %d1, %d1, %d1;", 19),
+        ("mad.hi.u64 %d1, %d1, %d1, %d1;", 10),
+        ("bfe.s64 %d1, %d1, %r1, %r1;", 20),
+        ("bfi.b64 %d1, %d1, %d1, %r1, %r1;", 16),
     ] {
         let registers = ".reg .b32 %r<2>;\n.reg .b64 %d<2>;\n.reg .f32 %f<2>;\n.reg .f64 %g<2>;\n";
         let top = ".version 8.0\n.target sm_75\n.address_size 64\n.entry k()\n{\n";
