@@ -51,6 +51,9 @@ const CALLS: &str = "BULKHEAD_CALLS";
 const COUNT_CALLS: &str = "BULKHEAD_COUNT_CALLS";
 const DOMAIN: &str = "BULKHEAD_DOMAIN";
 
+const STATUS: &str = "Exit status: that of the program; 128 and the number of the signal that ended it; 127 where there \
+    is no such program, 126 where it cannot be run; 1 where --check or --sanitize found something, or Bulkhead itself failed.";
+
 /// What keeps a session apart from others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Domain {
@@ -67,6 +70,7 @@ enum Domain {
 /// The program finds Bulkhead's libcuda.so.1 in place of NVIDIA's. It runs on the kernel that serves (`bulkhead
 /// serve`), or on a private one, started for it and ended with it.
 #[derive(Debug, Args)]
+#[command(after_help = STATUS)]
 pub(crate) struct Arguments {
     /// The socket of the kernel to use.
     #[arg(long, value_parser = place::clients_socket)]

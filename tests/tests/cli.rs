@@ -69,11 +69,20 @@ fn arguments_that_make_no_sense_end_with_2_and_a_usage() {
     }
 }
 
+/// As a shell ends, which a script can tell from a program that failed.
+#[test]
+fn a_program_that_is_not_there_ends_a_run_with_127_and_one_that_cannot_be_run_with_126() {
+    let run = |program: &str| done(&["run", "--private", "--backend", "software", "--", program]);
+    let failed = run("/nonexistent/program");
+    assert_eq!(failed.code(), Some(127), "{}", failed.told());
+    assert!(failed.stderr.starts_with("bulkhead: /nonexistent/program"), "{}", failed.told());
+    let scratch = Scratch::new();
+    let failed = run(scratch.path().to_str().unwrap());
+    assert_eq!(failed.code(), Some(126), "{}", failed.told());
+}
+
 #[test]
 fn a_failure_ends_with_1_and_one_message() {
-    let failed = done(&["run", "--private", "--backend", "software", "--", "/nonexistent/program"]);
-    assert_eq!(failed.code(), Some(1), "{}", failed.told());
-    assert!(failed.stderr.starts_with("bulkhead: /nonexistent/program"), "{}", failed.told());
     let scratch = Scratch::new();
     std::fs::set_permissions(scratch.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let open_to_all = scratch.path().to_str().unwrap();
