@@ -142,6 +142,21 @@ fn signed(value: u128, bits: u32) -> i128 {
 /// `CCTL.IVALL`: forgets what the first-level cache has, and names no address.
 const INVALIDATE_ALL: u128 = 0x0200_0000_0000_0000_ff00_098f;
 
+/// What was found in an entry up to an instruction.
+struct Scan<'a> {
+    /// Bytes of the entry.
+    length: u64,
+    architecture: u32,
+    /// What its attributes say of computed branches.
+    jumps: &'a [Jump],
+    counts: Counts,
+    /// Computed branches so far.
+    tables: usize,
+    /// Where threads go on that are gathered, and where what gathers them ends.
+    gathered: HashSet<i128>,
+    ends: HashSet<i128>,
+}
+
 /// Counts an entry's accesses; refuses what is in no list, and what leaves the entry.
 pub(crate) fn scan(
     code: &[u8],
@@ -153,26 +168,44 @@ pub(crate) fn scan(
     if code.is_empty() || !length.is_multiple_of(INSTRUCTION_BYTES) {
         return Err(malformed("code that is not whole instructions"));
     }
-    let is_place = |place: i128| {
-        u64::try_from(place).is_ok_and(|place| place < length && place % INSTRUCTION_BYTES == 0)
+    let mut scan = Scan {
+        length,
+        architecture,
+        jumps,
+        counts: Counts::default(),
+        tables: 0,
+        gathered: HashSet::new(),
+        ends: HashSet::new(),
     };
-    if let Some(place) = marked.iter().find(|place| !is_place(i128::from(**place))) {
+    if let Some(place) = marked.iter().find(|place| !scan.is_place(i128::from(**place))) {
         return Err(malformed(format!("an attribute of an instruction at {place:#x}")));
     }
-    let mut counts = Counts::default();
     let mut last = None;
-    let mut tables = 0;
-    let (mut gathered, mut ends) = (HashSet::new(), HashSet::new());
     for (chunk, at) in code.chunks_exact(16).zip((0..).step_by(16)) {
         let bits = u128::from_le_bytes(chunk.try_into().unwrap_or_default());
         let instruction = Instruction { bits, at };
-        let number = instruction.number();
-        let Some((name, effect)) = effects::of(number, architecture) else {
+        if scan.instruction(instruction)? {
+            last = Some(instruction);
+        }
+    }
+    scan.end(last)
+}
+
+impl Scan<'_> {
+    /// Whether an instruction of the entry begins there.
+    fn is_place(&self, place: i128) -> bool {
+        u64::try_from(place).is_ok_and(|place| place < self.length && place % INSTRUCTION_BYTES == 0)
+    }
+
+    /// Whether it is more than padding.
+    fn instruction(&mut self, instruction: Instruction) -> Result<bool, Refusal> {
+        let (number, at) = (instruction.number(), instruction.at);
+        let Some((name, effect)) = effects::of(number, self.architecture) else {
             return Err(not_allowed(format!(
                 "the opcode {number:#05x} at {at:#x}, which is in no list (report it, with the PTX and ptxas's version),"
             )));
         };
-        let count = match effect {
+        match effect {
             Effect::Refused(why) => {
                 return Err(not_allowed(format!(
                     "the opcode {number:#05x} ({name}) at {at:#x}, which {why},"
@@ -181,79 +214,110 @@ pub(crate) fn scan(
             _ if !instruction.has_known_form() => {
                 return Err(not_allowed(format!("an unknown form of {name} at {at:#x}")));
             }
-            Effect::Padding => continue,
-            Effect::Plain if instruction.has_known_constants() => None,
+            Effect::Padding => return Ok(false),
+            Effect::Plain if instruction.has_known_constants() => {}
             Effect::Plain => return Err(not_allowed(format!("a constant of elsewhere at {at:#x}"))),
-            Effect::Mask if instruction.field(24, 8) < MASKS => None,
+            Effect::Mask if instruction.field(24, 8) < MASKS => {}
             Effect::Mask => {
                 return Err(not_allowed(format!("a {name} of what the hardware runs a warp by at {at:#x}")));
             }
-            Effect::GlobalLoad => Some(&mut counts.global_loads),
-            Effect::GlobalStore => Some(&mut counts.global_stores),
-            Effect::GlobalUpdate => Some(&mut counts.global_updates),
-            Effect::SharedLoad => Some(&mut counts.shared_loads),
-            Effect::SharedStore => Some(&mut counts.shared_stores),
-            Effect::SharedUpdate => Some(&mut counts.shared_updates),
-            Effect::GlobalToShared => {
-                counts.shared_stores += 1;
-                Some(&mut counts.global_loads)
-            }
-            Effect::LocalLoad => Some(&mut counts.local_loads),
-            Effect::LocalStore => Some(&mut counts.local_stores),
-            Effect::Branch if is_place(instruction.after(instruction.far())) => None,
-            Effect::Meeting if is_place(instruction.after(instruction.near())) => None,
-            Effect::Branch | Effect::Meeting => {
-                return Err(not_allowed(format!("a branch out of its entry at {at:#x}")));
-            }
-            // What the table holds are places in the entry.
-            Effect::Table => {
-                tables += 1;
-                let listed = jumps.iter().find(|jump| u64::from(jump.at) == at);
-                let inside = |jump: &Jump| jump.targets.iter().all(|target| is_place(i128::from(*target)));
-                if instruction.after(instruction.far()) != 0 || !listed.is_some_and(inside) {
-                    return Err(not_allowed(format!("a computed branch without a table at {at:#x}")));
-                }
-                None
-            }
-            // What the register holds is an offset in the entry.
-            Effect::Return if instruction.after(instruction.far()) == 0 => None,
-            Effect::Return => return Err(not_allowed(format!("a return from elsewhere at {at:#x}"))),
-            Effect::Gathering => {
-                if instruction.bits & FORM == COLLECTIVE {
-                    gathered.insert(instruction.after(instruction.far()));
-                }
-                None
-            }
-            Effect::Gathered => {
-                ends.insert(instruction.after(0));
-                None
-            }
-            Effect::Barrier if instruction.field(42, 16) == 0 => None,
+            Effect::Barrier if instruction.field(42, 16) == 0 => {}
             Effect::Barrier => {
                 return Err(not_allowed(format!("a barrier other than number 0 without a count at {at:#x}")));
             }
-            Effect::Cache if instruction.body() == INVALIDATE_ALL => None,
+            Effect::Cache if instruction.body() == INVALIDATE_ALL => {}
             Effect::Cache => return Err(not_allowed(format!("cache control of an address at {at:#x}"))),
-        };
-        if let Some(count) = count {
-            *count += 1;
+            Effect::Branch
+            | Effect::Meeting
+            | Effect::Table
+            | Effect::Return
+            | Effect::Gathering
+            | Effect::Gathered => self.jump(instruction, effect)?,
+            Effect::GlobalLoad
+            | Effect::GlobalStore
+            | Effect::GlobalUpdate
+            | Effect::SharedLoad
+            | Effect::SharedStore
+            | Effect::SharedUpdate
+            | Effect::GlobalToShared
+            | Effect::LocalLoad
+            | Effect::LocalStore => self.count(effect),
         }
-        counts.instructions += 1;
-        last = Some(instruction);
+        self.counts.instructions += 1;
+        Ok(true)
     }
-    // The assembler ends an entry with a branch to itself, so that nothing runs on into the next.
-    let stops = |last: Instruction| {
-        last.opcode() == 0x947 && last.is_unconditional() && last.after(last.far()) == i128::from(last.at)
-    };
-    if !last.is_some_and(stops) {
-        return Err(not_allowed("code that runs off its end"));
+
+    /// Where an instruction goes is in the entry.
+    fn jump(&mut self, instruction: Instruction, effect: Effect) -> Result<(), Refusal> {
+        let at = instruction.at;
+        let far = instruction.after(instruction.far());
+        match effect {
+            Effect::Branch if self.is_place(far) => Ok(()),
+            Effect::Meeting if self.is_place(instruction.after(instruction.near())) => Ok(()),
+            // What the table holds are places in the entry.
+            Effect::Table => {
+                self.tables += 1;
+                let listed = self.jumps.iter().find(|jump| u64::from(jump.at) == at);
+                let inside =
+                    |jump: &Jump| jump.targets.iter().all(|target| self.is_place(i128::from(*target)));
+                if far != 0 || !listed.is_some_and(inside) {
+                    return Err(not_allowed(format!("a computed branch without a table at {at:#x}")));
+                }
+                Ok(())
+            }
+            // What the register holds is an offset in the entry.
+            Effect::Return if far == 0 => Ok(()),
+            Effect::Return => Err(not_allowed(format!("a return from elsewhere at {at:#x}"))),
+            Effect::Gathering => {
+                if instruction.bits & FORM == COLLECTIVE {
+                    self.gathered.insert(far);
+                }
+                Ok(())
+            }
+            Effect::Gathered => {
+                self.ends.insert(instruction.after(0));
+                Ok(())
+            }
+            _ => Err(not_allowed(format!("a branch out of its entry at {at:#x}"))),
+        }
     }
-    if tables != jumps.len() {
-        return Err(malformed("a table for a computed branch that is not there"));
+
+    /// An access of memory.
+    fn count(&mut self, access: Effect) {
+        let counts = &mut self.counts;
+        match access {
+            Effect::GlobalLoad => counts.global_loads += 1,
+            Effect::GlobalStore => counts.global_stores += 1,
+            Effect::GlobalUpdate => counts.global_updates += 1,
+            Effect::SharedLoad => counts.shared_loads += 1,
+            Effect::SharedStore => counts.shared_stores += 1,
+            Effect::SharedUpdate => counts.shared_updates += 1,
+            Effect::LocalLoad => counts.local_loads += 1,
+            Effect::LocalStore => counts.local_stores += 1,
+            Effect::GlobalToShared => {
+                counts.shared_stores += 1;
+                counts.global_loads += 1;
+            }
+            _ => {}
+        }
     }
-    // The assembler ends what threads are gathered for right before the place where they go on.
-    if gathered != ends {
-        return Err(not_allowed("threads that are gathered and go on elsewhere"));
+
+    /// Nothing runs off the entry's end, and what its parts say of each other is so.
+    fn end(self, last: Option<Instruction>) -> Result<Counts, Refusal> {
+        // The assembler ends an entry with a branch to itself, so that nothing runs on into the next.
+        let stops = |last: Instruction| {
+            last.opcode() == 0x947 && last.is_unconditional() && last.after(last.far()) == i128::from(last.at)
+        };
+        if !last.is_some_and(stops) {
+            return Err(not_allowed("code that runs off its end"));
+        }
+        if self.tables != self.jumps.len() {
+            return Err(malformed("a table for a computed branch that is not there"));
+        }
+        // The assembler ends what threads are gathered for right before the place where they go on.
+        if self.gathered != self.ends {
+            return Err(not_allowed("threads that are gathered and go on elsewhere"));
+        }
+        Ok(self.counts)
     }
-    Ok(counts)
 }

@@ -121,6 +121,54 @@ impl Lister {
     fn op(&mut self, program: &Program, op: &Op) {
         match *op {
             Op::Nop | Op::Fence | Op::Yield | Op::Branch { .. } | Op::Exit | Op::Trap => {}
+            Op::Load { .. } | Op::Store { .. } | Op::Atomic { .. } | Op::Copy { .. } => self.access(op),
+            Op::Test { .. }
+            | Op::Set { .. }
+            | Op::Property { .. }
+            | Op::InRegion { .. }
+            | Op::Logic { .. }
+            | Op::Select { .. } => self.of_predicates(op),
+            Op::Switch { table: _, a } => self.src(a),
+            Op::Barrier { mode, id, count, a } => {
+                self.src(id);
+                if let Some(count) = count {
+                    self.src(count);
+                }
+                self.pred(a.of);
+                match mode {
+                    BarrierMode::Sync | BarrierMode::Arrive => {}
+                    BarrierMode::Count(d) => self.dst(d),
+                    BarrierMode::All(p) | BarrierMode::Any(p) => self.pred_dst(p),
+                }
+            }
+            Op::WarpBarrier { members } => self.src(members),
+            Op::Collective { members, ref what } => {
+                self.src(members);
+                self.collective(what);
+            }
+            Op::Matrix { index } => {
+                let (reads, writes) = program.matrices[index as usize].touched();
+                reads.into_iter().for_each(|src| self.src(src));
+                writes.into_iter().for_each(|d| self.dst(d));
+            }
+            Op::Unary { .. }
+            | Op::Convert { .. }
+            | Op::Binary { .. }
+            | Op::Ternary { .. }
+            | Op::Lop3 { .. }
+            | Op::Insert { .. }
+            | Op::Carry { .. }
+            | Op::Video { .. }
+            | Op::Special { .. }
+            | Op::ActiveMask { .. }
+            | Op::Pack { .. }
+            | Op::Unpack { .. } => self.arithmetic(op),
+        }
+    }
+
+    /// What computes registers from registers.
+    fn arithmetic(&mut self, op: &Op) {
+        match *op {
             Op::Unary { f: _, d, a } | Op::Convert { conversion: _, d, a } => {
                 self.src(a);
                 self.dst(d);
@@ -151,6 +199,22 @@ impl Lister {
                 self.sources(&operands);
                 self.dst(d);
             }
+            Op::Special { what: _, d } | Op::ActiveMask { d } => self.dst(d),
+            Op::Pack { bits: _, count, d, parts } => {
+                parts.iter().take(usize::from(count)).for_each(|src| self.src(*src));
+                self.dst(d);
+            }
+            Op::Unpack { bits: _, count, d, a } => {
+                self.src(a);
+                d.iter().take(usize::from(count)).for_each(|d| self.dst(*d));
+            }
+            ref other => unreachable!("{other:?} computes no register from registers"),
+        }
+    }
+
+    /// What reads or writes predicates.
+    fn of_predicates(&mut self, op: &Op) {
+        match *op {
             Op::Test { f: _, p, q, a, b, combine: _, c } => {
                 self.sources(&[a, b]);
                 self.pred(c.of);
@@ -176,15 +240,13 @@ impl Lister {
                 self.pred(c.of);
                 self.dst(d);
             }
-            Op::Special { what: _, d } | Op::ActiveMask { d } => self.dst(d),
-            Op::Pack { bits: _, count, d, parts } => {
-                parts.iter().take(usize::from(count)).for_each(|src| self.src(*src));
-                self.dst(d);
-            }
-            Op::Unpack { bits: _, count, d, a } => {
-                self.src(a);
-                d.iter().take(usize::from(count)).for_each(|d| self.dst(*d));
-            }
+            ref other => unreachable!("{other:?} has no predicates"),
+        }
+    }
+
+    /// What reads or writes memory.
+    fn access(&mut self, op: &Op) {
+        match *op {
             Op::Load { shape, at, d } => {
                 self.src(at.base);
                 d.iter().take(usize::from(shape.count)).for_each(|d| self.dst(*d));
@@ -204,29 +266,7 @@ impl Lister {
             Op::Copy { bytes: _, to, from, valid } => {
                 self.sources(&[to.base, from.base, valid]);
             }
-            Op::Switch { table: _, a } => self.src(a),
-            Op::Barrier { mode, id, count, a } => {
-                self.src(id);
-                if let Some(count) = count {
-                    self.src(count);
-                }
-                self.pred(a.of);
-                match mode {
-                    BarrierMode::Sync | BarrierMode::Arrive => {}
-                    BarrierMode::Count(d) => self.dst(d),
-                    BarrierMode::All(p) | BarrierMode::Any(p) => self.pred_dst(p),
-                }
-            }
-            Op::WarpBarrier { members } => self.src(members),
-            Op::Collective { members, ref what } => {
-                self.src(members);
-                self.collective(what);
-            }
-            Op::Matrix { index } => {
-                let (reads, writes) = program.matrices[index as usize].touched();
-                reads.into_iter().for_each(|src| self.src(src));
-                writes.into_iter().for_each(|d| self.dst(d));
-            }
+            ref other => unreachable!("{other:?} reaches no memory"),
         }
     }
 }

@@ -55,56 +55,82 @@ impl Builder<'_> {
             self.binary(f, words, &operands, [Type::B32; 3])?;
             return Ok(true);
         }
-        match instruction.opcode.as_str() {
+        let opcode = instruction.opcode.as_str();
+        Ok(self.integers(opcode, words, &operands)?
+            || self.bitwise(opcode, words, &operands)?
+            || self.bit_fields(opcode, words, &operands)?)
+    }
+
+    /// Sums, products, quotients and what is made of them.
+    fn integers(
+        &mut self,
+        opcode: &str,
+        words: &mut Words<'_>,
+        operands: &Operands<'_>,
+    ) -> Result<bool, Refusal> {
+        match opcode {
             "add" | "sub" | "addc" | "subc" | "mad" | "madc" | "mul" => {
-                self.sums(instruction.opcode.as_str(), words, &operands)?;
+                self.sums(opcode, words, operands)?;
             }
             "mul24" => {
                 let (part, ty) = (part(words)?, words.ty()?);
-                self.binary(known(integer::mul24(part, ty))?, words, &operands, [Type::B32, ty, ty])?;
+                self.binary(known(integer::mul24(part, ty))?, words, operands, [Type::B32, ty, ty])?;
             }
             "mad24" => {
                 let (part, saturate, ty) = (part(words)?, words.take("sat"), words.ty()?);
                 let f = known(integer::mad24(part, ty, saturate))?;
-                self.ternary(f, words, &operands, [Type::B32, ty, ty, ty])?;
+                self.ternary(f, words, operands, [Type::B32, ty, ty, ty])?;
             }
-            opcode @ ("div" | "rem") => {
+            "div" | "rem" => {
                 let ty = words.ty()?;
-                self.binary(known(integer::div_rem(opcode, ty))?, words, &operands, [ty, ty, ty])?;
+                self.binary(known(integer::div_rem(opcode, ty))?, words, operands, [ty, ty, ty])?;
             }
-            opcode @ ("min" | "max") => {
+            "min" | "max" => {
                 let (relu, ty) = (words.take("relu"), words.ty()?);
-                self.binary(known(integer::min_max(opcode, ty, relu))?, words, &operands, [ty, ty, ty])?;
+                self.binary(known(integer::min_max(opcode, ty, relu))?, words, operands, [ty, ty, ty])?;
             }
-            opcode @ ("abs" | "neg") => {
+            "abs" | "neg" => {
                 let ty = words.ty()?;
-                self.unary(known(integer::abs_neg(opcode, ty))?, words, &operands, [ty, ty])?;
+                self.unary(known(integer::abs_neg(opcode, ty))?, words, operands, [ty, ty])?;
             }
             "sad" => {
                 let ty = words.ty()?;
-                self.ternary(known(integer::sad(ty))?, words, &operands, [ty, ty, ty, ty])?;
+                self.ternary(known(integer::sad(ty))?, words, operands, [ty, ty, ty, ty])?;
             }
             "dp4a" => {
                 let (a, b) = (words.ty()?, words.ty()?);
                 let types = [Type::B32, a, b, Type::B32];
-                self.ternary(known(integer::dp4a(a, b))?, words, &operands, types)?;
+                self.ternary(known(integer::dp4a(a, b))?, words, operands, types)?;
             }
             "dp2a" => {
                 let (part, a, b) = (part(words)?, words.ty()?, words.ty()?);
                 let types = [Type::B32, a, b, Type::B32];
-                self.ternary(known(integer::dp2a(part, a, b))?, words, &operands, types)?;
+                self.ternary(known(integer::dp2a(part, a, b))?, words, operands, types)?;
             }
-            opcode @ ("and" | "or" | "xor") => {
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Logic and shifts.
+    fn bitwise(
+        &mut self,
+        opcode: &str,
+        words: &mut Words<'_>,
+        operands: &Operands<'_>,
+    ) -> Result<bool, Refusal> {
+        match opcode {
+            "and" | "or" | "xor" => {
                 let ty = words.ty()?;
-                self.binary(known(logic::bitwise(opcode))?, words, &operands, [ty, ty, ty])?;
+                self.binary(known(logic::bitwise(opcode))?, words, operands, [ty, ty, ty])?;
             }
-            opcode @ ("not" | "cnot") => {
+            "not" | "cnot" => {
                 let ty = words.ty()?;
-                self.unary(known(logic::complement(opcode, ty))?, words, &operands, [ty, ty])?;
+                self.unary(known(logic::complement(opcode, ty))?, words, operands, [ty, ty])?;
             }
-            opcode @ ("shl" | "shr") => {
+            "shl" | "shr" => {
                 let ty = words.ty()?;
-                self.binary(known(logic::shift(opcode, ty))?, words, &operands, [ty, ty, Type::B32])?;
+                self.binary(known(logic::shift(opcode, ty))?, words, operands, [ty, ty, Type::B32])?;
             }
             "shf" => {
                 let left = words.take("l");
@@ -116,26 +142,39 @@ impl Builder<'_> {
                     return Err(Refusal::new("`.clamp` or `.wrap` is missing"));
                 }
                 let ty = words.ty()?;
-                self.ternary(logic::funnel(left, clamp), words, &operands, [ty, ty, ty, Type::B32])?;
+                self.ternary(logic::funnel(left, clamp), words, operands, [ty, ty, ty, Type::B32])?;
             }
-            "lop3" => self.lop3(words, &operands)?,
+            "lop3" => self.lop3(words, operands)?,
             "prmt" => {
                 let ty = words.ty()?;
                 let mode = words.find(Some);
-                self.ternary(known(bits::permute(mode))?, words, &operands, [ty; 4])?;
+                self.ternary(known(bits::permute(mode))?, words, operands, [ty; 4])?;
             }
-            opcode @ ("popc" | "clz" | "brev") => {
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Bits that are counted, found, taken out and put in.
+    fn bit_fields(
+        &mut self,
+        opcode: &str,
+        words: &mut Words<'_>,
+        operands: &Operands<'_>,
+    ) -> Result<bool, Refusal> {
+        match opcode {
+            "popc" | "clz" | "brev" => {
                 let ty = words.ty()?;
                 let out = if opcode == "brev" { ty } else { Type::B32 };
-                self.unary(known(bits::count(opcode, ty))?, words, &operands, [out, ty])?;
+                self.unary(known(bits::count(opcode, ty))?, words, operands, [out, ty])?;
             }
             "bfind" => {
                 let (amount, ty) = (words.take("shiftamt"), words.ty()?);
-                self.unary(known(bits::find(ty, amount))?, words, &operands, [Type::B32, ty])?;
+                self.unary(known(bits::find(ty, amount))?, words, operands, [Type::B32, ty])?;
             }
             "bfe" => {
                 let ty = words.ty()?;
-                self.ternary(known(bits::extract(ty))?, words, &operands, [ty, ty, Type::B32, Type::B32])?;
+                self.ternary(known(bits::extract(ty))?, words, operands, [ty, ty, Type::B32, Type::B32])?;
             }
             "bfi" => {
                 let ty = words.ty()?;
@@ -153,19 +192,19 @@ impl Builder<'_> {
             }
             "fns" => {
                 let ty = words.ty()?;
-                self.ternary(bits::nth_set(), words, &operands, [ty; 4])?;
+                self.ternary(bits::nth_set(), words, operands, [ty; 4])?;
             }
             "szext" => {
                 let clamp = words.take("clamp");
                 words.ignore(&["wrap"]);
                 let ty = words.ty()?;
-                self.binary(known(bits::extend(ty, clamp))?, words, &operands, [ty, ty, Type::B32])?;
+                self.binary(known(bits::extend(ty, clamp))?, words, operands, [ty, ty, Type::B32])?;
             }
             "bmsk" => {
                 let clamp = words.take("clamp");
                 words.ignore(&["wrap"]);
                 let ty = words.ty()?;
-                self.binary(bits::mask(clamp), words, &operands, [ty; 3])?;
+                self.binary(bits::mask(clamp), words, operands, [ty; 3])?;
             }
             _ => return Ok(false),
         }
