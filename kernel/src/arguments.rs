@@ -392,7 +392,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_as_it_was() {
         let config = config();
-        let (arguments, texts) = write(&config, "it serves").unwrap();
+        let (mut arguments, texts) = write(&config, "it serves").unwrap();
         let read = read(arguments.clone()).unwrap();
         assert!(read.ready.is_some());
         assert_eq!(format!("{read:?}"), format!("{config:?}"));
@@ -409,8 +409,11 @@ mod tests {
         other[1] = "0".into();
         assert!(super::read(other).unwrap_err().contains("different builds"));
         assert!(super::read(arguments[..arguments.len() - 1].to_vec()).unwrap_err().contains("has no value"));
-        drop(texts);
+        // A number that no descriptor has.
+        let word = arguments.iter().position(|word| word.to_string_lossy().starts_with("log:")).unwrap();
+        arguments[word] = format!("log:1:0:{}", i32::MAX).into();
         assert!(super::read(arguments).unwrap_err().contains("its text"));
+        drop(texts);
     }
 
     #[test]

@@ -68,6 +68,6 @@ pub use error::Error;
 pub use executor_proxy::Cells;
 pub use modules::ProtectedModule;
 pub use principals::{Counted, Quota, Tenant, Whose};
-pub use server::{DESCRIPTOR_SOCKET, KERNEL_SOCKET, OPERATOR_SOCKET, run, serve};
+pub use server::{Boxed, DESCRIPTOR_SOCKET, KERNEL_SOCKET, OPERATOR_SOCKET, run, serve};
 pub use transport::door::{SocketOptions, socket_options};
 pub use transport::sys::{close_inherited, keep_out};

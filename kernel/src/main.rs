@@ -20,7 +20,7 @@ fn main() -> ExitCode {
         return fail(&format!("close what was inherited: {error}"));
     }
     log::begin("warn,bulkhead::audit::session=info", "");
-    let done = bulkhead_kernel::run(config, interrupted());
+    let done = bulkhead_kernel::run(config, Box::pin(interrupted()));
     log::end();
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -7,6 +7,7 @@ use std::{
     io,
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
+    pin::Pin,
     rc::Rc,
 };
 
@@ -101,11 +102,20 @@ impl Drop for Place {
     }
 }
 
+/// Work that a kernel waits for. Boxed, so that the kernel's code is made here once, and not again in each crate that starts
+/// one: compilers make a generic function's code, and all that it awaits, where it is called.
+pub type Boxed<T> = Pin<Box<dyn Future<Output = T>>>;
+
 /// Serves until `shutdown` is ready. Must run in a [`LocalSet`] of a current-thread runtime.
 ///
 /// # Errors
 /// Where the runtime directory cannot be used, where another kernel serves in it, or where the kernel itself fails.
-pub async fn serve(mut config: Config, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
+#[must_use]
+pub fn serve(config: Config, shutdown: Boxed<()>) -> Boxed<Result<(), Error>> {
+    Box::pin(serve_until(config, shutdown))
+}
+
+async fn serve_until(mut config: Config, shutdown: Boxed<()>) -> Result<(), Error> {
     raise_descriptor_limit();
     let place = Place::claim(&config.runtime_directory)?;
     let [kernel_path, descriptor_path, operator_path] = &place.sockets;
@@ -273,7 +283,7 @@ fn raise_descriptor_limit() {
 ///
 /// # Errors
 /// As [`serve`], or where no runtime can be made.
-pub fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
+pub fn run(config: Config, shutdown: Boxed<()>) -> Result<(), Error> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Runtime)?;
     LocalSet::new().block_on(&runtime, serve(config, shutdown))

@@ -124,6 +124,81 @@ fn is_value(name: &str) -> bool {
     !WORDS.contains(&name)
 }
 
+/// The tokens that are read somewhere: neither declared there, nor called, nor a member.
+fn values(tokens: &[(Kind, &str)], places: &[usize]) -> Vec<usize> {
+    places
+        .windows(3)
+        .filter(|three| {
+            let [before, at, behind] = [three[0], three[1], three[2]].map(|at| tokens[at].1);
+            let read = before == "return"
+                || (!is_value(before)
+                    && [
+                        "(", ",", "=", "+", "-", "*", "%", "<", ">", "==", "!=", "[", "?", ":", "&&", "||",
+                        "|", "&", "!",
+                    ]
+                    .contains(&before));
+            read && tokens[three[1]].0 == Kind::Name
+                && is_value(at)
+                && !["(", "::", "<", "&"].contains(&behind)
+        })
+        .map(|three| three[1])
+        .collect()
+}
+
+/// A token, changed in one of these ways; `other` is one from nearby.
+fn changed(ways: usize, name: &str, other: &str, random: &mut Random) -> String {
+    match ways {
+        // Another name.
+        0 | 1 => other.to_owned(),
+        // A cast, to an integer, to a pointer, and of a pointer to something else.
+        2 => {
+            let cast = random.of(&[
+                "(unsigned)",
+                "(unsigned long long)",
+                "(short)",
+                "(unsigned char)",
+                "(const char *)",
+                "(float)",
+            ]);
+            format!("({cast}{name})")
+        }
+        3 => {
+            let of = random.of(&["unsigned", "unsigned long long", "unsigned char", "ulonglong2", "double"]);
+            format!("(*({of} *)&{name})")
+        }
+        // Sums and choices of a window's pointer and a caller's.
+        4 => format!("({name} + (unsigned long long)&{other})"),
+        5 => format!("(({other}) ? {name} : {other})"),
+        6 => random.of(&["0", "1", "3", "64", "65536", "0xFFFFFFFF", "(1ull << 40)", "-1"]).to_owned(),
+        7 => format!("({name} + {other})"),
+        8 => random
+            .of(&["unsigned", "unsigned long long", "int", "short", "float", "double", "unsigned char *"])
+            .to_owned(),
+        9 => random.of(&["+", "-", "*", "%", "<", ">", "==", "&", "<<", ">>"]).to_owned(),
+        // A statement comes.
+        11 => {
+            let more = random.of(&[
+                " unsigned long long array[8]; array[threadIdx.x % 8] = 1;",
+                " __shared__ unsigned shared; shared = 1;",
+                " while (true) {}",
+                " for (unsigned turn = 0; turn < threadIdx.x; turn++) __nanosleep(1);",
+                " __syncthreads();",
+                " __threadfence_system();",
+                " asm volatile(\"exit;\");",
+                " asm volatile(\".pragma \\\"bulkhead protected\\\";\\n\\tst.global.u32 [%0], 1;\" :: \"l\"(8ull) : \"memory\");",
+                " asm volatile(\"st.global.u32 [%0], 1;\" :: \"l\"(0ull) : \"memory\");",
+                " asm volatile(\"ld.const.u64 %0, [bulkhead_caller];\" : \"=l\"(*(unsigned long long *)8));",
+                " *(unsigned *)threadIdx.x = 1;",
+                " printf(\"x\");",
+                " return;",
+                " return 0;",
+            ]);
+            format!("{name}{more}")
+        }
+        _ => String::new(),
+    }
+}
+
 /// One edit: most leave something that compiles.
 fn edit(text: &str, random: &mut Random) -> String {
     let tokens = tokens(text);
@@ -141,24 +216,7 @@ fn edit(text: &str, random: &mut Random) -> String {
     let of = |is: &dyn Fn(Kind, &str) -> bool| -> Vec<usize> {
         places.iter().copied().filter(|at| is(tokens[*at].0, tokens[*at].1)).collect()
     };
-    // What is read somewhere: neither declared there, nor called, nor a member.
-    let values: Vec<usize> = places
-        .windows(3)
-        .filter(|three| {
-            let [before, at, behind] = [three[0], three[1], three[2]].map(|at| tokens[at].1);
-            let read = before == "return"
-                || (!is_value(before)
-                    && [
-                        "(", ",", "=", "+", "-", "*", "%", "<", ">", "==", "!=", "[", "?", ":", "&&", "||",
-                        "|", "&", "!",
-                    ]
-                    .contains(&before));
-            read && tokens[three[1]].0 == Kind::Name
-                && is_value(at)
-                && !["(", "::", "<", "&"].contains(&behind)
-        })
-        .map(|three| three[1])
-        .collect();
+    let values = values(&tokens, &places);
     let numbers = of(&|kind, _| kind == Kind::Number);
     let types = of(&|_, text| ["u32", "u64", "unsigned", "ulonglong2"].contains(&text));
     let signs = of(&|kind, text| {
@@ -186,70 +244,17 @@ fn edit(text: &str, random: &mut Random) -> String {
     // From nearby, so that it is mostly known there.
     let near: Vec<usize> = values.iter().copied().filter(|other| other.abs_diff(at) < 120).collect();
     let other = one_of(&near, random).map_or("0", |other| tokens[other].1);
-    match ways {
-        // Another name.
-        0 | 1 => pieces[at] = other.to_owned(),
-        // A cast, to an integer, to a pointer, and of a pointer to something else.
-        2 => {
-            let cast = random.of(&[
-                "(unsigned)",
-                "(unsigned long long)",
-                "(short)",
-                "(unsigned char)",
-                "(const char *)",
-                "(float)",
-            ]);
-            pieces[at] = format!("({cast}{name})");
+    if ways == 10 {
+        // A statement goes.
+        let before = ends.iter().rev().find(|end| **end < at).copied();
+        if let Some(before) = before {
+            pieces[before + 1..=at].iter_mut().for_each(String::clear);
         }
-        3 => {
-            let of = random.of(&["unsigned", "unsigned long long", "unsigned char", "ulonglong2", "double"]);
-            pieces[at] = format!("(*({of} *)&{name})");
-        }
-        // Sums and choices of a window's pointer and a caller's.
-        4 => pieces[at] = format!("({name} + (unsigned long long)&{other})"),
-        5 => pieces[at] = format!("(({other}) ? {name} : {other})"),
-        6 => {
-            pieces[at] =
-                random.of(&["0", "1", "3", "64", "65536", "0xFFFFFFFF", "(1ull << 40)", "-1"]).to_owned()
-        }
-        7 => pieces[at] = format!("({name} + {other})"),
-        8 => {
-            pieces[at] = random
-                .of(&["unsigned", "unsigned long long", "int", "short", "float", "double", "unsigned char *"])
-                .to_owned()
-        }
-        9 => pieces[at] = random.of(&["+", "-", "*", "%", "<", ">", "==", "&", "<<", ">>"]).to_owned(),
-        // A statement goes, or comes.
-        10 => {
-            let before = ends.iter().rev().find(|end| **end < at).copied();
-            if let Some(before) = before {
-                pieces[before + 1..=at].iter_mut().for_each(String::clear);
-            }
-        }
-        11 => {
-            let more = random.of(&[
-                " unsigned long long array[8]; array[threadIdx.x % 8] = 1;",
-                " __shared__ unsigned shared; shared = 1;",
-                " while (true) {}",
-                " for (unsigned turn = 0; turn < threadIdx.x; turn++) __nanosleep(1);",
-                " __syncthreads();",
-                " __threadfence_system();",
-                " asm volatile(\"exit;\");",
-                " asm volatile(\".pragma \\\"bulkhead protected\\\";\\n\\tst.global.u32 [%0], 1;\" :: \"l\"(8ull) : \"memory\");",
-                " asm volatile(\"st.global.u32 [%0], 1;\" :: \"l\"(0ull) : \"memory\");",
-                " asm volatile(\"ld.const.u64 %0, [bulkhead_caller];\" : \"=l\"(*(unsigned long long *)8));",
-                " *(unsigned *)threadIdx.x = 1;",
-                " printf(\"x\");",
-                " return;",
-                " return 0;",
-            ]);
-            pieces[at].push_str(more);
-        }
-        12 => pieces[at].clear(),
-        _ => {
-            let other = one_of(&places, random).unwrap_or(at);
-            pieces.swap(at, other);
-        }
+    } else if ways > 12 {
+        let other = one_of(&places, random).unwrap_or(at);
+        pieces.swap(at, other);
+    } else {
+        pieces[at] = changed(ways, &name, other, random);
     }
     pieces.concat()
 }

@@ -118,15 +118,6 @@ const LINES_MAX: usize = 800;
 /// Lines of a function, from its first to its closing brace.
 const FUNCTION_LINES_MAX: usize = 100;
 
-/// Functions that are longer, each one `match` over instructions or requests: no new one, and none that is not.
-const LONG_FUNCTIONS: &[(&str, &str)] = &[
-    ("executor/softgpu/src/exec/step.rs", "plain"),
-    ("executor/softgpu/src/exec/step.rs", "run_group"),
-    ("executor/tests/escapes/loops.rs", "looped"),
-    ("guard/tests/cycles/mod.rs", "ends_by_itself"),
-    ("tests/tests/gate_sources.rs", "edit"),
-];
-
 /// Characters of a line of prose.
 const PROSE_WIDTH: usize = 120;
 
@@ -283,7 +274,6 @@ fn begun(line: &str) -> Option<(&str, usize)> {
 
 #[test]
 fn functions_are_small() {
-    let mut long = BTreeSet::new();
     let mut findings = Vec::new();
     for path in files("rs") {
         let content = text(&path);
@@ -293,22 +283,13 @@ fn functions_are_small() {
             let closing = format!("{}}}", " ".repeat(indent));
             let Some(count) = lines[first..].iter().position(|line| *line == closing) else { continue };
             if count + 1 > FUNCTION_LINES_MAX {
-                let place = (path.display().to_string(), name.to_owned());
-                if !LONG_FUNCTIONS.contains(&(place.0.as_str(), name)) {
-                    let (file, line, lines) = (path.display(), first + 1, count + 1);
-                    findings.push(format!(
-                        "{file}:{line}: `{name}` has {lines} lines, more than {FUNCTION_LINES_MAX}"
-                    ));
-                }
-                long.insert(place);
+                let (file, line, lines) = (path.display(), first + 1, count + 1);
+                findings.push(format!(
+                    "{file}:{line}: `{name}` has {lines} lines, more than {FUNCTION_LINES_MAX}"
+                ));
             }
         }
     }
-    let gone = LONG_FUNCTIONS
-        .iter()
-        .filter(|(file, name)| !long.contains(&((*file).to_owned(), (*name).to_owned())));
-    findings
-        .extend(gone.map(|(file, name)| format!("{file}: `{name}`: in the table of tidy.rs, and not long")));
     nothing(findings);
 }
 

@@ -20,20 +20,7 @@ impl Author<'_> {
         if !again && !self.random.one_in(4) {
             self.set(&counter);
         }
-        let bound = match self.random.below(5) {
-            0 | 1 => self
-                .random
-                .of(&[2, 3, 3, 4, 4, 8, 16, 100, 480, 1000, 4096, 65_536, i64::from(i32::MAX), 1, 0, -1])
-                .to_string(),
-            2 | 3 => {
-                let register = self.register();
-                if register != counter {
-                    self.bound(&register);
-                }
-                register
-            }
-            _ => self.register(),
-        };
+        let bound = self.loop_bound(&counter);
         let mut first = self.predicate();
         if first == test {
             first = self.predicate();
@@ -44,26 +31,7 @@ impl Author<'_> {
         }
         let tested_before = self.random.one_in(2);
         if tested_before {
-            let register = match self.random.below(4) {
-                0 => counter.clone(),
-                1 => self.register(),
-                _ => changing.clone(),
-            };
-            match self.random.below(8) {
-                0 => self.test_of(&first, &register, &bound),
-                1 => {
-                    let other = self.value();
-                    self.test_of(&first, &register, &other);
-                }
-                _ => {
-                    let most = self.random.of(&[2, 3, 4, 8, 16, 64, 255]);
-                    put!(
-                        self,
-                        "setp.{} {first}, {register}, {most};",
-                        self.random.of(&["lt.s32", "lt.u32", "le.s32", "gt.s32"])
-                    );
-                }
-            }
+            self.test_before(&first, &counter, &changing, &bound);
         }
         put!(self, "{head}:");
         self.written.push(head.clone());
@@ -105,23 +73,7 @@ impl Author<'_> {
             self.reach(&counter);
         }
         if self.random.one_in(2) {
-            let pointer = self.random.of(&["%rd2", "%rd2", "%rd3", "%rd0"]);
-            let (width, register) = (self.random.of(&["u32", "u32", "u8"]), self.register());
-            let line = match self.random.below(4) {
-                0 | 1 => format!("st.global.{width} [{pointer}], {register};"),
-                2 => format!("ld.global.{width} {register}, [{pointer}];"),
-                _ => {
-                    let (scale, index) =
-                        (self.random.of(SCALES), self.random.of(&[counter.as_str(), register.as_str()]));
-                    put!(self, "mul.wide.{}32 %rd8, {index}, {scale};", self.random.of(&["s", "s", "u"]));
-                    put!(self, "add.s64 %rd9, {pointer}, %rd8;");
-                    format!("st.global.{width} [%rd9], {register};")
-                }
-            };
-            self.put(line);
-            if !self.random.one_in(3) {
-                self.step_pointer();
-            }
+            self.access_by_pointer(&counter);
         }
         if self.random.one_in(2) {
             (0..count).for_each(|_| self.straight());
@@ -154,6 +106,68 @@ impl Author<'_> {
             if self.random.one_in(2) {
                 self.set(&changing);
             }
+        }
+    }
+
+    /// What a loop's counter is held against: a number, or a register.
+    fn loop_bound(&mut self, counter: &str) -> String {
+        match self.random.below(5) {
+            0 | 1 => self
+                .random
+                .of(&[2, 3, 3, 4, 4, 8, 16, 100, 480, 1000, 4096, 65_536, i64::from(i32::MAX), 1, 0, -1])
+                .to_string(),
+            2 | 3 => {
+                let register = self.register();
+                if register != counter {
+                    self.bound(&register);
+                }
+                register
+            }
+            _ => self.register(),
+        }
+    }
+
+    /// What is tested before a loop.
+    fn test_before(&mut self, first: &str, counter: &str, changing: &str, bound: &str) {
+        let register = match self.random.below(4) {
+            0 => counter.to_owned(),
+            1 => self.register(),
+            _ => changing.to_owned(),
+        };
+        match self.random.below(8) {
+            0 => self.test_of(first, &register, bound),
+            1 => {
+                let other = self.value();
+                self.test_of(first, &register, &other);
+            }
+            _ => {
+                let most = self.random.of(&[2, 3, 4, 8, 16, 64, 255]);
+                put!(
+                    self,
+                    "setp.{} {first}, {register}, {most};",
+                    self.random.of(&["lt.s32", "lt.u32", "le.s32", "gt.s32"])
+                );
+            }
+        }
+    }
+
+    /// An access in a loop, by a pointer that it may step.
+    fn access_by_pointer(&mut self, counter: &str) {
+        let pointer = self.random.of(&["%rd2", "%rd2", "%rd3", "%rd0"]);
+        let (width, register) = (self.random.of(&["u32", "u32", "u8"]), self.register());
+        let line = match self.random.below(4) {
+            0 | 1 => format!("st.global.{width} [{pointer}], {register};"),
+            2 => format!("ld.global.{width} {register}, [{pointer}];"),
+            _ => {
+                let (scale, index) = (self.random.of(SCALES), self.random.of(&[counter, register.as_str()]));
+                put!(self, "mul.wide.{}32 %rd8, {index}, {scale};", self.random.of(&["s", "s", "u"]));
+                put!(self, "add.s64 %rd9, {pointer}, %rd8;");
+                format!("st.global.{width} [%rd9], {register};")
+            }
+        };
+        self.put(line);
+        if !self.random.one_in(3) {
+            self.step_pointer();
         }
     }
 

@@ -28,6 +28,44 @@ pub(crate) fn endless(text: &str) -> Vec<String> {
     found
 }
 
+/// Which of these lines write a register.
+fn writes(lines: &[&str], register: &str) -> Vec<usize> {
+    let first = |line: &str| {
+        let rest = line.split_once(' ')?.1;
+        let rest = if line.starts_with('@') { rest.split_once(' ')?.1 } else { rest };
+        Some(rest.split([',', ';', '|', '}']).next()?.trim_start_matches('{').to_owned())
+    };
+    (0..lines.len()).filter(|at| first(lines[*at]).as_deref() == Some(register)).collect()
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split(' ').map(|word| word.trim_end_matches([',', ';']).to_owned()).collect()
+}
+
+/// A number as a 32-bit register holds it.
+fn wrap(value: i64) -> i64 {
+    i64::from(u32::try_from(value & 0xffff_ffff).unwrap().cast_signed())
+}
+
+/// Whether a loop ends that adds so much in each turn, and goes on where the sum compares so with a bound.
+fn comes_to_an_end(mut value: i64, by: i64, compare: &str, bound: i64) -> bool {
+    let unsigned = |value: i64| value & 0xffff_ffff;
+    (0..1 << 17).any(|_| {
+        value = wrap(value + by);
+        let goes_on = match compare {
+            "lt.s32" => value < bound,
+            "le.s32" => value <= bound,
+            "gt.s32" => value > bound,
+            "ge.s32" => value >= bound,
+            "lt.u32" => unsigned(value) < unsigned(bound),
+            "le.u32" => unsigned(value) <= unsigned(bound),
+            "ne.s32" | "ne.u32" | "ne.b32" => value != wrap(bound),
+            _ => true,
+        };
+        !goes_on
+    })
+}
+
 impl Body<'_> {
     fn line(&self, at: usize) -> &str {
         self.lines.get(at).copied().unwrap_or_default()
@@ -107,39 +145,13 @@ impl Body<'_> {
         if body.iter().any(|line| line.ends_with(':')) || !(to + 1..at).all(leaves) {
             return false;
         }
-        let writes = |lines: &[&str], register: &str| -> Vec<usize> {
-            let first = |line: &str| {
-                let rest = line.split_once(' ')?.1;
-                let rest = if line.starts_with('@') { rest.split_once(' ')?.1 } else { rest };
-                Some(rest.split([',', ';', '|', '}']).next()?.trim_start_matches('{').to_owned())
-            };
-            (0..lines.len()).filter(|at| first(lines[*at]).as_deref() == Some(register)).collect()
-        };
-        let words = |line: &str| -> Vec<String> {
-            let word = |word: &str| word.trim_end_matches([',', ';']).to_owned();
-            line.split(' ').map(word).collect()
-        };
         let [tested] = writes(&body, predicate)[..] else { return false };
         let test = words(body[tested]);
         let [compare, _, register, bound] = test.as_slice() else { return false };
         let Some(compare) = compare.strip_prefix("setp.") else { return false };
         // A bound that is a register was tested directly before: more than this goes elsewhere.
-        let asked = || {
-            // A look or a poll may stand between.
-            let compares = format!(", {bound}, ");
-            let test = (to.saturating_sub(18)..to).rev().find(|at| {
-                self.line(*at).starts_with("setp.gt.u32 ") && self.line(*at).contains(&compares)
-            })?;
-            let between: Vec<&str> = (test + 1..to).map(|at| self.line(at)).collect();
-            let labels = between.iter().any(|line| line.ends_with(':'));
-            let (predicate, most) =
-                self.line(test).strip_prefix("setp.gt.u32 ")?.trim_end_matches(';').split_once(&compares)?;
-            let away = between.first()?.starts_with(&format!("@{predicate} bra "));
-            let goes =
-                away && !labels && writes(&body, bound).is_empty() && writes(&between, bound).is_empty();
-            most.parse::<i64>().ok().filter(|most| goes && *most < 1 << 31)
-        };
-        let bounds = match (bound.parse::<i64>(), asked()) {
+        let asked = self.asked(to, &body, bound);
+        let bounds = match (bound.parse::<i64>(), asked) {
             (Ok(bound), _) => vec![bound],
             (Err(_), Some(most)) => vec![0, 1, most / 2, most - 1, most],
             (Err(_), None) => return false,
@@ -163,6 +175,34 @@ impl Body<'_> {
                 return false;
             }
         }
+        let (begins, not_zero) = self.begins((to, at), from, bound);
+        let Some((least, most)) = begins else { return false };
+        let least = least.max(i64::from(not_zero));
+        let starts = (least..=most.min(least + 300)).chain([most]);
+        starts.flat_map(|value| bounds.iter().map(move |bound| (value, *bound))).all(|(value, bound)| {
+            let value = if tested_first { wrap(value - by) } else { value };
+            comes_to_an_end(value, by, compare, bound)
+        })
+    }
+
+    /// What a bound that is a register is at most: that was tested directly before the loop, and more goes elsewhere.
+    fn asked(&self, to: usize, body: &[&str], bound: &str) -> Option<i64> {
+        // A look or a poll may stand between.
+        let compares = format!(", {bound}, ");
+        let test = (to.saturating_sub(18)..to)
+            .rev()
+            .find(|at| self.line(*at).starts_with("setp.gt.u32 ") && self.line(*at).contains(&compares))?;
+        let between: Vec<&str> = (test + 1..to).map(|at| self.line(at)).collect();
+        let labels = between.iter().any(|line| line.ends_with(':'));
+        let (predicate, most) =
+            self.line(test).strip_prefix("setp.gt.u32 ")?.trim_end_matches(';').split_once(&compares)?;
+        let away = between.first()?.starts_with(&format!("@{predicate} bra "));
+        let goes = away && !labels && writes(body, bound).is_empty() && writes(&between, bound).is_empty();
+        most.parse::<i64>().ok().filter(|most| goes && *most < 1 << 31)
+    }
+
+    /// What a register is at least and at most where a loop from one statement to another begins, and whether it is not zero.
+    fn begins(&self, (to, at): (usize, usize), from: &str, bound: i64) -> (Option<(i64, i64)>, bool) {
         // What it begins as was written on the way here, behind the last label; or else it is one of all that is
         // written to it anywhere but in the loop, or what the loop left in it before.
         let start = (0..to).rev().find(|at| self.line(*at).ends_with(':')).map_or(0, |at| at + 1);
@@ -191,30 +231,7 @@ impl Body<'_> {
                 })
             }
         };
-        let Some((least, most)) = begins else { return false };
-        let least = least.max(i64::from(not_zero));
-        let wrap = |value: i64| i64::from(u32::try_from(value & 0xffff_ffff).unwrap().cast_signed());
-        let unsigned = |value: i64| value & 0xffff_ffff;
-        let starts = (least..=most.min(least + 300)).chain([most]);
-        starts.flat_map(|value| bounds.iter().map(move |bound| (value, *bound))).all(|(mut value, bound)| {
-            if tested_first {
-                value = wrap(value - by);
-            }
-            (0..1 << 17).any(|_| {
-                value = wrap(value + by);
-                let goes_on = match compare {
-                    "lt.s32" => value < bound,
-                    "le.s32" => value <= bound,
-                    "gt.s32" => value > bound,
-                    "ge.s32" => value >= bound,
-                    "lt.u32" => unsigned(value) < unsigned(bound),
-                    "le.u32" => unsigned(value) <= unsigned(bound),
-                    "ne.s32" | "ne.u32" | "ne.b32" => value != wrap(bound),
-                    _ => true,
-                };
-                !goes_on
-            })
-        })
+        (begins, not_zero)
     }
 
     /// Whether a branch is one that a counter ends, which nothing in the cycle sets again.

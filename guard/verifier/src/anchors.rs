@@ -64,6 +64,8 @@ pub struct Check<'a> {
 const OUTSIDE: i128 = 0x9A;
 /// `lop3`'s table for `(first & second) | third`.
 const AND_THEN_OR: i128 = 0xEA;
+/// Where a check gathers what is wrong.
+const SUM: &str = "%bh_s";
 /// The largest bound of a step.
 const BOUND_MAX: i64 = 1 << 40;
 
@@ -90,6 +92,8 @@ impl<'a> Check<'a> {
                 at(index).is_some_and(|found| Text(found).to_string() == Text(line).to_string())
             })
         };
+        // Most statements are none, and are asked.
+        matches!(at(0)?.operands.first(), Some(Operand::Register(name)) if name == SUM).then_some(())?;
         is(0, &[begins()]).then_some(())?;
         let mut check = Check { anchors: Vec::new(), steps: Vec::new(), label: "" };
         let mut next = 1;
@@ -127,7 +131,7 @@ impl<'a> Check<'a> {
 
 impl Anchor<'_> {
     fn lines(&self) -> Vec<Instruction> {
-        let (lo, hi, s) = (|| register("%bh_lo"), || register("%bh_hi"), || register("%bh_s"));
+        let (lo, hi, s) = (|| register("%bh_lo"), || register("%bh_hi"), || register(SUM));
         let mask = number(if self.writes { IN_WINDOW } else { IN_WINDOW | HALF });
         let base = register("%bh_base");
         let halves = Operand::Vector(vec![lo(), hi()]);
@@ -158,12 +162,12 @@ impl Step<'_> {
 
 /// What a check begins with.
 fn begins() -> Instruction {
-    plain("mov", &["b32"], vec![register("%bh_s"), number(0)])
+    plain("mov", &["b32"], vec![register(SUM), number(0)])
 }
 
 /// What stands behind its anchors.
 fn tests() -> Instruction {
-    plain("setp", &["ne", "s32"], vec![register("%bh_q"), register("%bh_s"), number(0)])
+    plain("setp", &["ne", "s32"], vec![register("%bh_q"), register(SUM), number(0)])
 }
 
 /// What it ends with.

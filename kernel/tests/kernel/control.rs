@@ -244,7 +244,7 @@ fn the_sockets_are_their_owners_alone() {
 fn a_second_kernel_does_not_start_in_the_same_place() {
     with_kernel(async |harness| {
         let config = config(&harness.directory, &Fake::default());
-        let refused = bulkhead_kernel::serve(config, std::future::pending()).await;
+        let refused = bulkhead_kernel::serve(config, Box::pin(std::future::pending())).await;
         assert!(matches!(refused, Err(bulkhead_kernel::Error::AlreadyServing { .. })), "{refused:?}");
         assert!(Client::new(&harness.directory).await.alive().await);
     });
@@ -255,9 +255,9 @@ fn a_socket_that_a_dead_kernel_left_is_replaced() {
     let directory = directory();
     make_private(&directory);
     drop(std::os::unix::net::UnixListener::bind(directory.join("kernel.sock")).unwrap());
-    let served = local(bulkhead_kernel::serve(config(&directory, &Fake::default()), async {
-        assert!(std::os::unix::net::UnixStream::connect(directory.join("kernel.sock")).is_ok());
-    }));
+    let socket = directory.join("kernel.sock");
+    let connects = async move { assert!(std::os::unix::net::UnixStream::connect(socket).is_ok()) };
+    let served = local(bulkhead_kernel::serve(config(&directory, &Fake::default()), Box::pin(connects)));
     served.unwrap();
     assert!(!directory.join("kernel.sock").exists());
     std::fs::remove_dir_all(directory).unwrap();
@@ -268,7 +268,8 @@ fn a_directory_that_others_may_enter_is_refused() {
     let directory = directory();
     make_private(&directory);
     std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let refused = local(bulkhead_kernel::serve(config(&directory, &Fake::default()), std::future::pending()));
+    let refused =
+        local(bulkhead_kernel::serve(config(&directory, &Fake::default()), Box::pin(std::future::pending())));
     assert!(matches!(refused, Err(bulkhead_kernel::Error::NotPrivate { .. })), "{refused:?}");
     std::fs::remove_dir_all(directory).unwrap();
 }

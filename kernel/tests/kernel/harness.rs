@@ -110,9 +110,8 @@ pub(crate) fn with_changed_kernel<F: Future<Output = ()>>(
     config.ready = Some(Box::new(move || ready.send(()).unwrap()));
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let thread = std::thread::spawn(move || {
-        bulkhead_kernel::run(config, async move {
-            drop(stopped.await);
-        })
+        let stopped = async move { drop(stopped.await) };
+        bulkhead_kernel::run(config, Box::pin(stopped))
     });
     let mut running = Running { stop: Some(stop), thread: Some(thread), directory: directory.clone() };
     started.recv_timeout(PATIENCE).expect("the kernel starts");

@@ -76,6 +76,8 @@ struct Tests {
     name: String,
     program: PathBuf,
     folder: PathBuf,
+    /// Only this test of it.
+    only: Option<String>,
     takes: Duration,
     reaches: BTreeSet<usize>,
 }
@@ -113,16 +115,16 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     eprintln!("mutants: {} of {}; building the tests", chosen.len(), mutants.len());
-    let mut tests = build(arguments, &tree)?;
-    for tests in &mut tests {
-        measure(tests, &arguments.work)?;
+    let mut tests = Vec::new();
+    for program in build(arguments, &tree)? {
+        tests.extend(measure(program, &arguments.work)?);
     }
     tests.sort_by_key(|tests| tests.takes);
     for tests in &tests {
         eprintln!("{:6.1} s {:5} {}", tests.takes.as_secs_f64(), tests.reaches.len(), tests.name);
     }
     let took: Duration = tests.iter().map(|tests| tests.takes).sum();
-    eprintln!("mutants: {} programs of tests pass in {:.0} s", tests.len(), took.as_secs_f64());
+    eprintln!("mutants: {} tests or programs of tests pass in {:.0} s", tests.len(), took.as_secs_f64());
     let outcomes = try_all(arguments, &tests, &chosen, &mutants);
     tell(arguments, &mutants, &outcomes)
 }
@@ -206,17 +208,26 @@ fn build(arguments: &Arguments, tree: &Path) -> Result<Vec<Tests>, Failure> {
         if message["profile"]["test"] == true && !arguments.without.iter().any(|without| without == name) {
             let folder = Path::new(manifest).parent().ok_or("a manifest without a folder")?.to_owned();
             let (name, program) = (name.to_owned(), PathBuf::from(program));
-            tests.push(Tests { name, program, folder, takes: Duration::ZERO, reaches: BTreeSet::new() });
+            tests.push(Tests {
+                name,
+                program,
+                folder,
+                only: None,
+                takes: Duration::ZERO,
+                reaches: BTreeSet::new(),
+            });
         }
     }
     if tests.is_empty() { Err("there are no tests".into()) } else { Ok(tests) }
 }
 
-/// How long a program of tests takes, and which mutants it comes to.
-fn measure(tests: &mut Tests, work: &Path) -> Result<(), Failure> {
-    let reached = std::path::absolute(work.join("reached"))?;
-    fs::write(&reached, "")?;
-    let done = command(tests).env("MUTANTS_REACHED", &reached).output()?;
+/// Programs that take longer are asked test by test what they come to, so that a mutant runs only those that come to it.
+const WHOLE_MAX: Duration = Duration::from_secs(1);
+
+/// How long a program of tests takes, and which mutants it comes to; its tests, each by itself, where it takes long.
+fn measure(tests: Tests, work: &Path) -> Result<Vec<Tests>, Failure> {
+    let began = Instant::now();
+    let done = command(&tests).output()?;
     if !done.status.success() {
         return Err(format!(
             "{} fails without a mutant:\n{}",
@@ -225,17 +236,39 @@ fn measure(tests: &mut Tests, work: &Path) -> Result<(), Failure> {
         )
         .into());
     }
-    let read = fs::read_to_string(&reached)?;
-    tests.reaches = read.lines().filter_map(|line| line.parse().ok()).collect();
-    let began = Instant::now();
-    command(tests).output()?;
-    tests.takes = began.elapsed();
-    Ok(())
+    let parts = if began.elapsed() > WHOLE_MAX { names(&tests)? } else { vec![None] };
+    let reached = std::path::absolute(work.join("reached"))?;
+    let mut measured = Vec::new();
+    for only in parts {
+        let name = only.as_ref().map_or_else(|| tests.name.clone(), |only| format!("{} {only}", tests.name));
+        let (program, folder) = (tests.program.clone(), tests.folder.clone());
+        let mut part = Tests { name, program, folder, only, takes: Duration::ZERO, reaches: BTreeSet::new() };
+        let began = Instant::now();
+        command(&part).output()?;
+        part.takes = began.elapsed();
+        fs::write(&reached, "")?;
+        command(&part).env("MUTANTS_REACHED", &reached).output()?;
+        part.reaches = fs::read_to_string(&reached)?.lines().filter_map(|line| line.parse().ok()).collect();
+        measured.push(part);
+    }
+    Ok(measured)
+}
+
+/// The tests of a program.
+fn names(tests: &Tests) -> Result<Vec<Option<String>>, Failure> {
+    let listed = command(tests).args(["--list", "--format", "terse"]).output()?;
+    let listed = String::from_utf8(listed.stdout)?;
+    Ok(listed
+        .lines()
+        .filter_map(|line| line.strip_suffix(": test"))
+        .map(|name| Some(name.to_owned()))
+        .collect())
 }
 
 fn command(tests: &Tests) -> Command {
     let mut command = Command::new(&tests.program);
     command.current_dir(&tests.folder).stdin(Stdio::null()).stderr(Stdio::null()).env("RUST_BACKTRACE", "0");
+    command.args(tests.only.iter().flat_map(|only| ["--exact", only]));
     command
 }
 

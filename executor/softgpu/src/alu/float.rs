@@ -139,7 +139,10 @@ pub(crate) fn arithmetic(opcode: &str, ty: Type, mode: Mode) -> Option<Binary> {
             rounded_double!(binary, mode, Arithmetic::Add, |a, b| a + b, |R| Exact::sum_toward(a, b, R))
         }
         ("sub", F64) => {
-            rounded_double!(binary, mode, Arithmetic::Subtract, |a, b| a - b, |R| Exact::sum_toward(a, -b, R))
+            // What is no number keeps its sign.
+            rounded_double!(binary, mode, Arithmetic::Subtract, |a, b| a - b, |R| {
+                Exact::sum_toward(a, if b.is_nan() { b } else { -b }, R)
+            })
         }
         ("mul", F64) => {
             directed_double!(binary, mode, Arithmetic::Multiply, |a, b| a * b, |R| double::product(a, b, R))

@@ -9,7 +9,7 @@ use super::warp::{Frame, State, Warp};
 use crate::alu::{LANES, Lanes, bits, carry, logic};
 use crate::code::{
     CONSTANT_WINDOW, Collective, Inst, LOCAL_WINDOW, Op, PARAMETER_WINDOW, Pred, Region, SHARED_WINDOW,
-    Special, WINDOW_BYTES,
+    Special, Src, WINDOW_BYTES,
 };
 use crate::fault::Fault;
 use crate::memory::tlb::PAGE_SHIFT;
@@ -91,30 +91,14 @@ impl Warp {
                 return Ok(self.end(frame, mask));
             }
             match *op {
-                Op::Branch { target } => {
-                    if active == 0 {
-                        pc += 1;
+                Op::Branch { .. } if active == 0 => {}
+                Op::Branch { target } => match self.branch(pc, target, (mask, active), fuel) {
+                    Some(next) => return Ok(next),
+                    None => {
+                        pc = target;
                         continue;
                     }
-                    if active != mask {
-                        self.park(target, active, State::Ready);
-                        self.park(pc + 1, mask & !active, State::Ready);
-                        return Ok(Next::Switch);
-                    }
-                    if target <= pc {
-                        *fuel -= 1;
-                        if *fuel == 0 {
-                            self.park(target, mask, State::Ready);
-                            return Ok(Next::Leave);
-                        }
-                        if self.loses_patience() {
-                            self.park(target, mask, State::Ready);
-                            return Ok(Next::Switch);
-                        }
-                    }
-                    pc = target;
-                    continue;
-                }
+                },
                 Op::Exit => {
                     mask &= !active;
                     let released = self.exit(active);
@@ -137,23 +121,9 @@ impl Warp {
                     return Ok(if *fuel == 0 { Next::Leave } else { Next::Switch });
                 }
                 Op::Barrier { mode, id, count, a } => {
-                    if WATCHED {
-                        self.tell_of_arrival(frame, pc, active, id);
-                    }
-                    let operands = Arrival { mode, id, count, a };
-                    let full =
-                        self.arrive(frame, active, operands).map_err(|fault| (fault, pc, first(active)))?;
-                    if let (Some(id), false) = (full.waits_at, full.completes) {
-                        self.park(pc + 1, active, State::Barrier(id));
-                        self.park(pc + 1, mask & !active, State::Ready);
-                        return Ok(Next::Switch);
-                    }
-                    if full.completes {
-                        // The block opens the barrier before any lane of this warp can arrive again.
-                        let state = full.waits_at.map_or(State::Ready, State::Barrier);
-                        self.park(pc + 1, active, state);
-                        self.park(pc + 1, mask & !active, State::Ready);
-                        return Ok(Next::Leave);
+                    let arrival = Arrival { mode, id, count, a };
+                    if let Some(next) = self.barrier::<WATCHED>(frame, pc, (mask, active), arrival)? {
+                        return Ok(next);
                     }
                 }
                 Op::WarpBarrier { members } => {
@@ -169,54 +139,15 @@ impl Warp {
                     return Ok(Next::Switch);
                 }
                 Op::Collective { members, what } => {
-                    let members = *members.of(&self.registers, &program.constants);
-                    if WATCHED {
-                        self.tell_of_coming(frame, pc, active, &members);
-                    }
-                    let apart = active != self.live;
-                    let (together, met) = match what {
-                        Collective::Ballot { .. } | Collective::MatchAny { .. } if apart => {
-                            self.apart(program, pc, active)
-                        }
-                        _ => {
-                            let together = self.gather(pc, active, &members);
-                            (together, together)
-                        }
-                    };
-                    if WATCHED
-                        && (together | (mask & !active)) != 0
-                        && self.tell(frame, pc, (mask & !active) | together, together)
-                    {
-                        return Ok(self.end(frame, mask | together));
-                    }
-                    if WATCHED && met != 0 {
-                        self.tell_of_meeting(frame, met);
-                    }
-                    let done = matches!(what, Collective::Ballot { .. } | Collective::MatchAny { .. });
-                    if !(apart && done) {
-                        self.collective(&program.constants, &what, &members, together);
-                    }
-                    self.park(pc, active & !together, State::Collective);
-                    let waited = if self.stays_apart { together & !active } else { 0 };
-                    self.park(pc + 1, waited, State::Ready);
-                    mask = (mask & !active) | (together & !waited);
+                    mask = self.come_together::<WATCHED>(frame, pc, (mask, active), members, &what);
                     if mask == 0 {
                         return Ok(Next::Switch);
                     }
                 }
                 Op::Matrix { index } => {
-                    let together = self.gather(pc, active, &[u64::from(u32::MAX); LANES]);
-                    self.park(pc, active & !together, State::Collective);
-                    mask = (mask & !active) | together;
+                    mask = self.multiply::<WATCHED>(frame, pc, (mask, active), index)?;
                     if mask == 0 {
                         return Ok(Next::Switch);
-                    }
-                    if WATCHED && self.tell(frame, pc, mask, together) {
-                        return Ok(self.end(frame, mask));
-                    }
-                    if together != 0 {
-                        self.matrix(frame, &program.matrices[index as usize], together)
-                            .map_err(|(fault, lane)| (fault, pc, lane))?;
                     }
                 }
                 // Who is here is asked by whoever means to wait for them.
@@ -234,6 +165,121 @@ impl Warp {
             }
             pc += 1;
         }
+    }
+
+    /// Goes to a branch's target, unless the group is set aside for it.
+    #[inline(always)]
+    fn branch(&mut self, pc: u32, target: u32, (mask, active): (u32, u32), fuel: &mut u32) -> Option<Next> {
+        if active != mask {
+            self.park(target, active, State::Ready);
+            self.park(pc + 1, mask & !active, State::Ready);
+            return Some(Next::Switch);
+        }
+        if target <= pc {
+            *fuel -= 1;
+            if *fuel == 0 {
+                self.park(target, mask, State::Ready);
+                return Some(Next::Leave);
+            }
+            if self.loses_patience() {
+                self.park(target, mask, State::Ready);
+                return Some(Next::Switch);
+            }
+        }
+        None
+    }
+
+    /// Comes to a barrier of the block; goes on where it does not wait for others there.
+    fn barrier<const WATCHED: bool>(
+        &mut self,
+        frame: &mut Frame<'_>,
+        pc: u32,
+        (mask, active): (u32, u32),
+        arrival: Arrival,
+    ) -> Result<Option<Next>, Faulted> {
+        if WATCHED {
+            self.tell_of_arrival(frame, pc, active, arrival.id);
+        }
+        let full = self.arrive(frame, active, arrival).map_err(|fault| (fault, pc, first(active)))?;
+        if let (Some(id), false) = (full.waits_at, full.completes) {
+            self.park(pc + 1, active, State::Barrier(id));
+            self.park(pc + 1, mask & !active, State::Ready);
+            return Ok(Some(Next::Switch));
+        }
+        if full.completes {
+            // The block opens the barrier before any lane of this warp can arrive again.
+            let state = full.waits_at.map_or(State::Ready, State::Barrier);
+            self.park(pc + 1, active, state);
+            self.park(pc + 1, mask & !active, State::Ready);
+            return Ok(Some(Next::Leave));
+        }
+        Ok(None)
+    }
+
+    /// Does something together with other lanes where all have come; who goes on.
+    fn come_together<const WATCHED: bool>(
+        &mut self,
+        frame: &mut Frame<'_>,
+        pc: u32,
+        (mask, active): (u32, u32),
+        members: Src,
+        what: &Collective,
+    ) -> u32 {
+        let program = frame.program;
+        let members = *members.of(&self.registers, &program.constants);
+        if WATCHED {
+            self.tell_of_coming(frame, pc, active, &members);
+        }
+        let apart = active != self.live;
+        let alone = matches!(what, Collective::Ballot { .. } | Collective::MatchAny { .. });
+        let (together, met) = if alone && apart {
+            self.apart(program, pc, active)
+        } else {
+            let together = self.gather(pc, active, &members);
+            (together, together)
+        };
+        if WATCHED
+            && (together | (mask & !active)) != 0
+            && self.tell(frame, pc, (mask & !active) | together, together)
+        {
+            self.end(frame, mask | together);
+            return 0;
+        }
+        if WATCHED && met != 0 {
+            self.tell_of_meeting(frame, met);
+        }
+        if !(apart && alone) {
+            self.collective(&program.constants, what, &members, together);
+        }
+        self.park(pc, active & !together, State::Collective);
+        let waited = if self.stays_apart { together & !active } else { 0 };
+        self.park(pc + 1, waited, State::Ready);
+        (mask & !active) | (together & !waited)
+    }
+
+    /// Multiplies matrices where the whole warp has come; who goes on.
+    fn multiply<const WATCHED: bool>(
+        &mut self,
+        frame: &mut Frame<'_>,
+        pc: u32,
+        (mask, active): (u32, u32),
+        index: u32,
+    ) -> Result<u32, Faulted> {
+        let together = self.gather(pc, active, &[u64::from(u32::MAX); LANES]);
+        self.park(pc, active & !together, State::Collective);
+        let mask = (mask & !active) | together;
+        if mask == 0 {
+            return Ok(0);
+        }
+        if WATCHED && self.tell(frame, pc, mask, together) {
+            self.end(frame, mask);
+            return Ok(0);
+        }
+        if together != 0 {
+            self.matrix(frame, &frame.program.matrices[index as usize], together)
+                .map_err(|(fault, lane)| (fault, pc, lane))?;
+        }
+        Ok(mask)
     }
 
     /// Lanes end that a watch has end.
@@ -360,47 +406,12 @@ impl Warp {
                 frame.program.videos[video as usize].lanes(operands, &mut out);
                 self.write(d, &out, active);
             }
-            Op::Test { f, p, q, a, b, combine, c } => {
-                let registers = &self.registers;
-                let holds = (f.lanes)(a.of(registers, constants), b.of(registers, constants));
-                let c = c.lanes(&self.predicates);
-                self.write_predicate(p, combine.of(holds, c), active);
-                if q != Pred::SINK {
-                    self.write_predicate(q, combine.of(!holds, c), active);
-                }
-            }
-            Op::Set { f, truth, d, a, b, combine, c } => {
-                let registers = &self.registers;
-                let holds = (f.lanes)(a.of(registers, constants), b.of(registers, constants));
-                let holds = combine.of(holds, c.lanes(&self.predicates));
-                for (i, lane) in out.iter_mut().enumerate() {
-                    *lane = if holds >> i & 1 == 1 { u64::from(truth) } else { 0 };
-                }
-                self.write(d, &out, active);
-            }
-            Op::Property { f, p, a } => {
-                let holds = (f.lanes)(a.of(&self.registers, constants));
-                self.write_predicate(p, holds, active);
-            }
-            Op::InRegion { region, p, a } => {
-                let a = a.of(&self.registers, constants);
-                let holds = (0..LANES).fold(0, |mask, i| mask | u32::from(lies_in(region, a[i])) << i);
-                self.write_predicate(p, holds, active);
-            }
-            Op::Logic { op, p, a, b } => {
-                let value = op.of(a.lanes(&self.predicates), b.lanes(&self.predicates));
-                self.write_predicate(p, value, active);
-            }
-            Op::Select { d, a, b, c } => {
-                let registers = &self.registers;
-                let (a, b) = (a.of(registers, constants), b.of(registers, constants));
-                let c = c.lanes(&self.predicates);
-                for i in 0..LANES {
-                    let keep = u64::from(c >> i & 1).wrapping_sub(1);
-                    out[i] = (a[i] & !keep) | (b[i] & keep);
-                }
-                self.write(d, &out, active);
-            }
+            Op::Test { .. }
+            | Op::Set { .. }
+            | Op::Property { .. }
+            | Op::InRegion { .. }
+            | Op::Logic { .. }
+            | Op::Select { .. } => self.with_predicates(constants, op, active),
             Op::Special { what, d } => {
                 let value = self.special(frame, what);
                 self.write(d, &value, active);
@@ -445,6 +456,56 @@ impl Warp {
             | Op::Collective { .. } => {}
         }
         Ok(())
+    }
+
+    /// One that reads or writes predicates.
+    #[inline(always)]
+    fn with_predicates(&mut self, constants: &[Lanes], op: &Op, active: u32) {
+        let mut out = [0; LANES];
+        match *op {
+            Op::Test { f, p, q, a, b, combine, c } => {
+                let registers = &self.registers;
+                let holds = (f.lanes)(a.of(registers, constants), b.of(registers, constants));
+                let c = c.lanes(&self.predicates);
+                self.write_predicate(p, combine.of(holds, c), active);
+                if q != Pred::SINK {
+                    self.write_predicate(q, combine.of(!holds, c), active);
+                }
+            }
+            Op::Set { f, truth, d, a, b, combine, c } => {
+                let registers = &self.registers;
+                let holds = (f.lanes)(a.of(registers, constants), b.of(registers, constants));
+                let holds = combine.of(holds, c.lanes(&self.predicates));
+                for (i, lane) in out.iter_mut().enumerate() {
+                    *lane = if holds >> i & 1 == 1 { u64::from(truth) } else { 0 };
+                }
+                self.write(d, &out, active);
+            }
+            Op::Property { f, p, a } => {
+                let holds = (f.lanes)(a.of(&self.registers, constants));
+                self.write_predicate(p, holds, active);
+            }
+            Op::InRegion { region, p, a } => {
+                let a = a.of(&self.registers, constants);
+                let holds = (0..LANES).fold(0, |mask, i| mask | u32::from(lies_in(region, a[i])) << i);
+                self.write_predicate(p, holds, active);
+            }
+            Op::Logic { op, p, a, b } => {
+                let value = op.of(a.lanes(&self.predicates), b.lanes(&self.predicates));
+                self.write_predicate(p, value, active);
+            }
+            Op::Select { d, a, b, c } => {
+                let registers = &self.registers;
+                let (a, b) = (a.of(registers, constants), b.of(registers, constants));
+                let c = c.lanes(&self.predicates);
+                for i in 0..LANES {
+                    let keep = u64::from(c >> i & 1).wrapping_sub(1);
+                    out[i] = (a[i] & !keep) | (b[i] & keep);
+                }
+                self.write(d, &out, active);
+            }
+            ref other => unreachable!("{other:?} has no predicates"),
+        }
     }
 
     fn special(&self, frame: &Frame<'_>, what: Special) -> Lanes {

@@ -73,7 +73,7 @@ fn a_panic_in_one_connection_ends_that_connection_only() {
         ready: Some(Box::new(move || ready.send(()).unwrap())),
     };
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let kernel = thread::spawn(move || crate::run(config, async { drop(stopped.await) }));
+    let kernel = thread::spawn(move || crate::run(config, Box::pin(async { drop(stopped.await) })));
     started.recv_timeout(Duration::from_secs(20)).unwrap();
     let socket = directory.join(KERNEL_SOCKET);
     let (mut unlucky, mut neighbour) = (Raw::connect(&socket), Raw::connect(&socket));
