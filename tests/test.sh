@@ -36,11 +36,9 @@ cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 target=${CARGO_TARGET_DIR:-target}
 # The tests would build the binaries again to be sure of them.
 export BULKHEAD_TESTS_BUILT=1
-# Where nothing was built before, everything is, once: what would make later builds faster makes this one slower. A crate in
-# one part needs no optimizing across its parts, which takes half of a large one's time.
+# Where nothing was built before, everything is, once: what would make later builds faster makes this one slower.
 if [[ -n ${CI:-} || ! -d $target ]]; then
     export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0} CARGO_PROFILE_DEV_DEBUG=${CARGO_PROFILE_DEV_DEBUG:-0}
-    export CARGO_PROFILE_DEV_CODEGEN_UNITS=${CARGO_PROFILE_DEV_CODEGEN_UNITS:-1}
 fi
 started=$SECONDS
 times=()

@@ -66,17 +66,13 @@ impl Warp {
                 self.park(pc, mask, State::Ready);
                 return Ok(Next::Switch);
             }
-            if let Some(code) = code
-                && let Some(way) = code.way_in(pc)
-            {
+            if let Some((code, way)) = code.and_then(|code| Some((code, code.way_in(pc)?))) {
                 match self.run_compiled(frame, code, (way, mask), fuel)? {
-                    Stands::Together(next, lanes) => {
-                        (pc, mask) = (next, lanes);
-                        continue;
-                    }
+                    Stands::Together(next, lanes) => (pc, mask) = (next, lanes),
                     Stands::Apart => return Ok(Next::Switch),
                     Stands::Spent => return Ok(Next::Leave),
                 }
+                continue;
             }
             let Inst { guard, op } = &program.code[pc as usize];
             let active = match guard {
@@ -101,10 +97,7 @@ impl Warp {
                 },
                 Op::Exit => {
                     mask &= !active;
-                    let released = self.exit(active);
-                    if WATCHED && released != 0 {
-                        self.tell_of_meeting(frame, released);
-                    }
+                    self.leave::<WATCHED>(frame, active);
                     if mask == 0 {
                         return Ok(Next::Switch);
                     }
@@ -112,8 +105,8 @@ impl Warp {
                 _ if active == 0 => {}
                 Op::Switch { table, a } => {
                     let index = *a.of(&self.registers, &program.constants);
-                    self.branch_indexed(&program.tables[table as usize], &index, active)
-                        .map_err(|(fault, lane)| (fault, pc, lane))?;
+                    let table = &program.tables[table as usize];
+                    self.branch_indexed(table, &index, active).map_err(|(fault, lane)| (fault, pc, lane))?;
                     self.park(pc + 1, mask & !active, State::Ready);
                     // An indexed branch may go backwards, so it costs fuel wherever it goes.
                     *fuel -= 1;
@@ -127,15 +120,7 @@ impl Warp {
                     }
                 }
                 Op::WarpBarrier { members } => {
-                    let members = *members.of(&self.registers, &program.constants);
-                    if WATCHED {
-                        self.tell_of_coming(frame, pc, active, &members);
-                    }
-                    self.park(pc + 1, mask & !active, State::Ready);
-                    let released = self.warp_barrier(pc + 1, active, &members);
-                    if WATCHED && released != 0 {
-                        self.tell_of_meeting(frame, released);
-                    }
+                    self.wait_for_warp::<WATCHED>(frame, pc, (mask, active), members);
                     return Ok(Next::Switch);
                 }
                 Op::Collective { members, what } => {
@@ -164,6 +149,15 @@ impl Warp {
                 ref plain => self.plain(frame, plain, active).map_err(|(fault, lane)| (fault, pc, lane))?,
             }
             pc += 1;
+        }
+    }
+
+    /// Lanes end.
+    #[inline(always)]
+    fn leave<const WATCHED: bool>(&mut self, frame: &mut Frame<'_>, active: u32) {
+        let released = self.exit(active);
+        if WATCHED && released != 0 {
+            self.tell_of_meeting(frame, released);
         }
     }
 
@@ -214,6 +208,25 @@ impl Warp {
             return Ok(Some(Next::Leave));
         }
         Ok(None)
+    }
+
+    /// Comes to a barrier of the warp, where the group is set aside.
+    fn wait_for_warp<const WATCHED: bool>(
+        &mut self,
+        frame: &mut Frame<'_>,
+        pc: u32,
+        (mask, active): (u32, u32),
+        members: Src,
+    ) {
+        let members = *members.of(&self.registers, &frame.program.constants);
+        if WATCHED {
+            self.tell_of_coming(frame, pc, active, &members);
+        }
+        self.park(pc + 1, mask & !active, State::Ready);
+        let released = self.warp_barrier(pc + 1, active, &members);
+        if WATCHED && released != 0 {
+            self.tell_of_meeting(frame, released);
+        }
     }
 
     /// Does something together with other lanes where all have come; who goes on.
@@ -416,25 +429,7 @@ impl Warp {
                 let value = self.special(frame, what);
                 self.write(d, &value, active);
             }
-            Op::Pack { bits, count, d, parts } => {
-                for (index, part) in parts.iter().take(usize::from(count)).enumerate() {
-                    let part = part.of(&self.registers, constants);
-                    for i in 0..LANES {
-                        out[i] |= part[i] << (usize::from(bits) * index);
-                    }
-                }
-                self.write(d, &out, active);
-            }
-            Op::Unpack { bits, count, d, a } => {
-                let whole = *a.of(&self.registers, constants);
-                let mask = u64::MAX >> (64 - u32::from(bits));
-                for (index, d) in d.into_iter().take(usize::from(count)).enumerate() {
-                    for i in 0..LANES {
-                        out[i] = whole[i] >> (usize::from(bits) * index) & mask;
-                    }
-                    self.write(d, &out, active);
-                }
-            }
+            Op::Pack { .. } | Op::Unpack { .. } => self.vector(constants, op, active),
             Op::Load { shape, at, d } => self.load(frame, active, shape, at, d)?,
             Op::Store { shape, at, a } => self.store(frame, active, shape, at, a)?,
             Op::Atomic { op, region, size, d, at, a, b } => {
@@ -456,6 +451,34 @@ impl Warp {
             | Op::Collective { .. } => {}
         }
         Ok(())
+    }
+
+    /// Registers that are made one, or one that is made several.
+    #[inline(always)]
+    fn vector(&mut self, constants: &[Lanes], op: &Op, active: u32) {
+        let mut out = [0; LANES];
+        match *op {
+            Op::Pack { bits, count, d, parts } => {
+                for (index, part) in parts.iter().take(usize::from(count)).enumerate() {
+                    let part = part.of(&self.registers, constants);
+                    for i in 0..LANES {
+                        out[i] |= part[i] << (usize::from(bits) * index);
+                    }
+                }
+                self.write(d, &out, active);
+            }
+            Op::Unpack { bits, count, d, a } => {
+                let whole = *a.of(&self.registers, constants);
+                let mask = u64::MAX >> (64 - u32::from(bits));
+                for (index, d) in d.into_iter().take(usize::from(count)).enumerate() {
+                    for i in 0..LANES {
+                        out[i] = whole[i] >> (usize::from(bits) * index) & mask;
+                    }
+                    self.write(d, &out, active);
+                }
+            }
+            ref other => unreachable!("{other:?} is of one register"),
+        }
     }
 
     /// One that reads or writes predicates.
