@@ -10,7 +10,7 @@ use bulkhead_verifier::values::number::{Sign, Width};
 use bulkhead_verifier::values::value::Fact;
 
 /// Claims that are made at labels, at most.
-const CLAIMS_MAX: usize = 1 << 18;
+const CLAIMS_MAX: usize = 1 << 16;
 /// How often claims are tried, at most; then none is made. After so many times one that is wrong at one label is made at none.
 const ROUNDS_MAX: usize = 12;
 const PATIENCE: usize = 4;

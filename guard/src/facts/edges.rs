@@ -15,10 +15,10 @@ pub(super) type Passing<'a> = HashMap<&'a str, Option<Fact<'a>>>;
 
 /// What is remembered and joined of all branches together, in registers: beyond that nothing is known where they go but
 /// what holds everywhere.
-const REMEMBERED_MAX: usize = 1 << 20;
+const REMEMBERED_MAX: usize = 1 << 18;
 /// What is gone through at all labels together, in registers: at those behind nothing is known that does not hold
 /// everywhere. So the time is bounded that loops times registers take.
-const KEPT_MAX: usize = 1 << 20;
+const KEPT_MAX: usize = 1 << 18;
 
 /// Labels that are gone through to find out whether loops are entered at their own, at most.
 const LABELS_MAX: usize = 1 << 20;

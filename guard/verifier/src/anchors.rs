@@ -225,3 +225,6 @@ fn plain(opcode: &str, modifiers: &[&str], operands: Vec<Operand>) -> Instructio
         operand_spans: Spans::default(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -43,12 +43,12 @@ struct Arguments {
         default_value = "bulkhead-verifier,bulkhead-guard"
     )]
     packages: Vec<String>,
-    /// Programs of tests that are left out: those that draw their programs by chance, or take long.
+    /// Programs of tests, and single tests, that are left out: those that draw their programs by chance, or take long.
     #[arg(
         long,
         value_name = "TARGET,...",
         value_delimiter = ',',
-        default_value = "random_edits,hostile_texts,canonical,turns,ends,assemblers_names"
+        default_value = "random_edits,hostile_texts,canonical,turns,ends,assemblers_names,what_is_confined_assembles"
     )]
     without: Vec<String>,
     /// Only mutants of files whose paths contain this.
@@ -117,7 +117,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     eprintln!("mutants: {} of {}; building the tests", chosen.len(), mutants.len());
     let mut tests = Vec::new();
     for program in build(arguments, &tree)? {
-        tests.extend(measure(program, &arguments.work)?);
+        tests.extend(measure(program, &arguments.without, &arguments.work)?);
     }
     tests.sort_by_key(|tests| tests.takes);
     for tests in &tests {
@@ -225,7 +225,7 @@ fn build(arguments: &Arguments, tree: &Path) -> Result<Vec<Tests>, Failure> {
 const WHOLE_MAX: Duration = Duration::from_secs(1);
 
 /// How long a program of tests takes, and which mutants it comes to; its tests, each by itself, where it takes long.
-fn measure(tests: Tests, work: &Path) -> Result<Vec<Tests>, Failure> {
+fn measure(tests: Tests, without: &[String], work: &Path) -> Result<Vec<Tests>, Failure> {
     let began = Instant::now();
     let done = command(&tests).output()?;
     if !done.status.success() {
@@ -236,7 +236,7 @@ fn measure(tests: Tests, work: &Path) -> Result<Vec<Tests>, Failure> {
         )
         .into());
     }
-    let parts = if began.elapsed() > WHOLE_MAX { names(&tests)? } else { vec![None] };
+    let parts = if began.elapsed() > WHOLE_MAX { names(&tests, without)? } else { vec![None] };
     let reached = std::path::absolute(work.join("reached"))?;
     let mut measured = Vec::new();
     for only in parts {
@@ -255,14 +255,12 @@ fn measure(tests: Tests, work: &Path) -> Result<Vec<Tests>, Failure> {
 }
 
 /// The tests of a program.
-fn names(tests: &Tests) -> Result<Vec<Option<String>>, Failure> {
+fn names(tests: &Tests, without: &[String]) -> Result<Vec<Option<String>>, Failure> {
     let listed = command(tests).args(["--list", "--format", "terse"]).output()?;
     let listed = String::from_utf8(listed.stdout)?;
-    Ok(listed
-        .lines()
-        .filter_map(|line| line.strip_suffix(": test"))
-        .map(|name| Some(name.to_owned()))
-        .collect())
+    let names = listed.lines().filter_map(|line| line.strip_suffix(": test"));
+    let chosen = names.filter(|name| without.iter().all(|without| without != name));
+    Ok(chosen.map(|name| Some(name.to_owned())).collect())
 }
 
 fn command(tests: &Tests) -> Command {
