@@ -194,3 +194,21 @@ fn a_bound_is_no_way_around_a_counter_or_around_zeroing() {
     let early = early.replace(first, &format!("    {}\n{first}", lines()));
     assert!(verify(&format!("{confined}{early}")).is_err());
 }
+
+/// Threads end at a bound, and whoever has copies on their way would have to wait for them first.
+#[test]
+fn nothing_is_bounded_where_copies_may_be_on_their_way() {
+    let copies = "    mov.u32 %i6, 0;\n    ld.param.u64 %d1, [first];\n    cp.async.ca.shared.global [%i3], [%d1], 4;\n    \
+                  cp.async.wait_all;\n";
+    let source = SOURCE.replace(".reg .b32 %i<16>;", ".reg .b32 %i<16>;\n    .reg .b64 %d<2>;").replacen(
+        "    mov.u32 %i6, 0;\n",
+        copies,
+        1,
+    );
+    let (confined, fast) = versions(&source);
+    let fast = fast.unwrap();
+    let own = "ld.param.u32 %r0, [bh_v_second+4];";
+    assert!(fast.contains(own) && !fast.contains(&lines()) && verify(&format!("{confined}{fast}")).is_ok());
+    let report = verify(&format!("{confined}{}", fast.replacen(own, &lines(), 1))).unwrap_err();
+    assert!(report.to_string().contains("copies may be on their way"), "{report}");
+}

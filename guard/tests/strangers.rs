@@ -147,6 +147,25 @@ fn what_stands_between_the_test_and_the_branch_is_the_loops_step() {
     }
 }
 
+/// What a counter is set from was written on every way.
+#[test]
+fn a_counter_is_set_from_registers_that_were_written() {
+    let stepping = |before: &str| {
+        why(&module(
+            1,
+            &format!(
+                "{LOOK}mov.u32 %r0, 0;\n{before}add.s32 %bh_c0, %r0, 100;\nmin.s32 %bh_c0, %bh_c0, %r5;\n$L0:\n\
+                 add.s32 %r0, %r0, 1;\nsetp.lt.s32 %bh_q, %r0, %bh_c0;\n@%bh_q bra $L0;\n"
+            ),
+        ))
+    };
+    assert_eq!(stepping("mov.u32 %r5, 100;\n"), "");
+    let read = stepping("");
+    assert!(read.contains("`%r5` may be read before it is written"), "{read}");
+    let read = stepping("setp.eq.u32 %p0, %r0, 0;\n@%p0 mov.u32 %r5, 100;\n");
+    assert!(read.contains("`%r5` may be read before it is written"), "{read}");
+}
+
 /// A loop that is entered behind where its counter is set would compare with what another thread left in that register.
 #[test]
 fn a_counter_is_set_on_every_way_to_where_it_is_asked() {

@@ -2,7 +2,7 @@
 //! and what a fast version checks: parameters that are bounded, pointers.
 
 use crate::anchors::{self, Check};
-use crate::ast::{Instruction, Operand, Space, Statement};
+use crate::ast::{Instruction, Operand, Statement};
 use crate::body::{Pass, ZEROED};
 use crate::limits::BOUND_TERMS_MAX;
 use crate::meets::Met;
@@ -131,15 +131,11 @@ impl<'a> Pass<'a> {
 
     /// Threads end here that are given more of a parameter than a bound, which is asked of the launch.
     fn bound(&mut self, root: Root<'a>, most: u32, here: &'a [Statement]) -> Result<&'a [Statement], Reason> {
-        let without = || unverified("a bound on what is no word of a parameter");
-        let extent = self.declared.extents.get(root.parameter);
-        let extent = extent.filter(|extent| extent.space == Space::Parameter);
-        let end = u64::try_from(root.offset).ok().filter(|offset| offset.is_multiple_of(4));
-        let end = end.and_then(|offset| offset.checked_add(4));
-        let inside = extent.zip(end).is_some_and(|(extent, end)| extent.align >= 4 && end <= extent.bytes);
-        // Who has copies would have to wait for them.
-        if !inside || self.awaits.is_some() {
-            return Err(without());
+        let without = || unverified("a bound on a parameter without its lines");
+        // That the word lies in its parameter is checked where it is loaded, directly behind. Who has copies would have to
+        // wait for them.
+        if self.awaits.is_some() {
+            return Err(unverified("a bound on a parameter where copies may be on their way"));
         }
         self.cleared()?;
         let known = self.terms.bounds.entry(root).or_insert(most);

@@ -1,0 +1,164 @@
+//! Decisions of the verifier that no other test sees: `cargo run -p bulkhead-mutants` named them.
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod written;
+
+use bulkhead_guard::{Claims, Gates, parse, print, verify_claimed};
+use written::{BODY, broken, broken_after, confined, findings};
+
+/// Where the zeroing of shared memory begins, and all of it.
+const ZEROING: &str = "    mov.u32 %bh_hi, %ntid.x;\n    mov.u32 %bh_s, %tid.y;\n";
+
+/// The first entry of the confined module alone.
+fn alone() -> String {
+    let text = confined();
+    let entry = text.split("\n.visible .entry __bh_fast").next().unwrap();
+    entry.trim_end().to_owned() + "\n"
+}
+
+#[track_caller]
+fn refused(text: &str, why: &str) {
+    let found = findings(text);
+    assert!(found.iter().any(|finding| finding.contains(why)), "{found:?}\n{text}");
+}
+
+#[test]
+fn a_barrier_interrupts_a_sequence() {
+    assert_eq!(findings(&alone()), Vec::<String>::new());
+    for line in ["    and.b32 %bh_lo, %bh_lo, -4;\n", "    mov.b64 %bh_a, {%bh_lo, %bh_hi};\n"] {
+        broken_after(BODY, line, &format!("{line}    bar.sync 0;\n"), "interrupted");
+        broken_after(BODY, line, &format!("    bar.sync 0;\n{line}"), "interrupted");
+    }
+}
+
+#[test]
+fn no_shared_access_stands_before_the_zeroing() {
+    for access in [
+        "ld.shared.u32 %r1, [bh_v_s+16]",
+        "st.shared.u32 [bh_v_s+16], 1",
+        "red.shared.add.u32 [bh_v_s+16], 1",
+    ] {
+        broken(ZEROING, &format!("    {access};\n{ZEROING}"), "may not have been zeroed");
+    }
+}
+
+#[test]
+fn shared_memory_is_zeroed_once() {
+    let text = alone();
+    let from = text.find(ZEROING).unwrap();
+    let to = text[from..].find("    bar.sync 0;\n").unwrap() + from + "    bar.sync 0;\n".len();
+    let twice = format!(
+        "{}{}{}",
+        &text[..to],
+        text[from..to].replace("__bh_more", "$L7").replace("__bh_filled", "$L8"),
+        &text[to..]
+    );
+    assert_ne!(findings(&twice), Vec::<String>::new());
+    let again = format!("{}{}{}", &text[..to], &text[from..to], &text[to..]);
+    assert_ne!(findings(&again), Vec::<String>::new());
+}
+
+#[test]
+fn a_register_is_one_of_those_that_are_declared() {
+    assert_eq!(findings(&alone().replace("    ret;", "    mov.u32 %r3, 7;\n    ret;")), Vec::<String>::new());
+    broken_after(BODY, "    ret;", "    mov.u32 %r4, 7;\n    ret;", "`%r4` is not declared");
+    broken_after(BODY, "    ret;", "    mov.u64 %d3, 7;\n    ret;", "`%d3` is not declared");
+    broken_after(BODY, "    ret;", "    setp.eq.u32 %p1, 7, 7;\n    ret;", "`%p1` is not declared");
+}
+
+#[test]
+fn an_access_asks_no_predicate_of_the_guards() {
+    for access in
+        ["ld.shared.u32 %r1, [bh_v_s+16]", "st.shared.u32 [bh_v_s+16], %r0", "ld.param.u32 %r1, [bh_v_n]"]
+    {
+        for predicate in ["@%bh_q", "@!%bh_q"] {
+            broken_after(
+                BODY,
+                "    bar.sync 0;",
+                &format!("    {predicate} {access};\n    bar.sync 0;"),
+                "a reserved register as data",
+            );
+        }
+    }
+}
+
+#[test]
+fn only_shared_and_local_variables_are_written_by_their_symbol() {
+    for access in [
+        "st.param.u32 [bh_v_n], %r0",
+        "st.const.u32 [bh_v___nv_table], %r0",
+        "atom.shared.add.u32 %r1, [bh_v___nv_table], 1",
+    ] {
+        let text =
+            confined().replacen("    bar.sync 0;\n$L0", &format!("    {access};\n    bar.sync 0;\n$L0"), 1);
+        assert!(text.contains(access));
+        assert_ne!(findings(&text), Vec::<String>::new(), "{access}");
+    }
+}
+
+/// An entry with such a parameter, and this behind its prologue.
+fn with_parameter(parameter: &str, body: &str) -> String {
+    let text = alone().replacen(".param .u32 bh_v_n,", &format!(".param {parameter},"), 1);
+    text.replacen("    ld.param.u32 %r0, [bh_v_n];\n", &format!("    {body}\n"), 1)
+}
+
+#[test]
+fn a_parameter_is_read_as_widely_as_it_is_aligned() {
+    let read = |parameter: &str, body: &str| findings(&with_parameter(parameter, body));
+    let none = Vec::<String>::new();
+    assert_eq!(read(".u32 bh_v_n", "ld.param.u32 %r0, [bh_v_n];"), none);
+    assert_eq!(read(".align 4 .b8 bh_v_n[8]", "ld.param.u32 %r0, [bh_v_n+4];"), none);
+    for (parameter, body) in [
+        (".align 2 .b8 bh_v_n[8]", "ld.param.u32 %r0, [bh_v_n];"),
+        (".align 4 .b8 bh_v_n[8]", "ld.param.u32 %r0, [bh_v_n+2];"),
+        (".align 4 .b8 bh_v_n[8]", "ld.param.u32 %r0, [bh_v_n+8];"),
+        (".align 4 .b8 bh_v_n[6]", "ld.param.u32 %r0, [bh_v_n+4];"),
+        (".u16 bh_v_n", "ld.param.u32 %r0, [bh_v_n];"),
+    ] {
+        refused(&with_parameter(parameter, body), "an access outside its variable");
+    }
+}
+
+#[test]
+fn the_address_of_a_parameter_is_a_number_of_64_bits() {
+    let read = |body: &str| findings(&with_parameter(".u32 bh_v_n", body));
+    assert_eq!(read("mov.u64 %d1, bh_v_n;\n    mov.b32 %r0, 1;"), Vec::<String>::new());
+    for body in
+        ["mov.u32 %r0, bh_v_n;", "mov.b32 %r0, bh_v_n;", "cvta.param.u64 %d1, bh_v_n;\n    mov.b32 %r0, 1;"]
+    {
+        assert_ne!(read(body), Vec::<String>::new(), "{body}");
+    }
+}
+
+/// What is claimed of a register proves an access in a fast version, and in no other.
+#[test]
+fn only_a_fast_version_rests_on_what_is_claimed() {
+    let entry = |name: &str, body: &str| {
+        format!(
+            ".visible .entry {name}(.param .u64 bh_v_p, .param .u32 __bh_base, .param .u32 __bh_load, .param .u32 __bh_store)\n{{\n\
+             .reg .pred %p<1>;\n.reg .b32 %r<2>;\n.reg .b64 %d<2>;\n.reg .pred %bh_q;\n.reg .b32 %bh_base;\n\
+             .reg .b32 %bh_loadmask;\n.reg .b32 %bh_storemask;\n.reg .b32 %bh_lo;\n.reg .b32 %bh_hi;\n.reg .b32 %bh_s;\n\
+             .reg .b32 %bh_low;\n.reg .b32 %bh_top;\n.reg .b32 %bh_zero;\n.reg .b32 %bh_n;\n.reg .b32 %bh_m;\n.reg .b64 %bh_a;\n\
+             .reg .b64 %bh_o;\n.reg .b64 %bh_k;\nld.param.u32 %bh_base, [__bh_base];\n\
+             ld.param.u32 %bh_loadmask, [__bh_load];\nld.param.u32 %bh_storemask, [__bh_store];\n{body}ret;\n}}\n"
+        )
+    };
+    let proven = "ld.param.u64 %d0, [bh_v_p];\nld.global.u32 %r0, [%d0];\n";
+    let module = |first: &str, second: &str| {
+        let text = format!(
+            ".version 8.0\n.target sm_90\n.address_size 64\n{}{}",
+            entry("bh_e_k", first),
+            entry("__bh_fast_k", second)
+        );
+        let text = print(&parse(&text).unwrap());
+        verify_claimed(
+            &text,
+            &"entry bh_e_k\nentry __bh_fast_k\n".parse::<Claims>().unwrap(),
+            &Gates::default(),
+        )
+        .map_or_else(|report| report.to_string(), |_| String::new())
+    };
+    assert_eq!(module("", proven), "");
+    let read = module(proven, "");
+    assert!(read.contains("an access that is not confined"), "{read}");
+}
