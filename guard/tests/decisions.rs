@@ -19,7 +19,7 @@ fn alone() -> String {
 #[track_caller]
 fn refused(text: &str, why: &str) {
     let found = findings(text);
-    assert!(found.iter().any(|finding| finding.contains(why)), "{found:?}\n{text}");
+    assert!(found.iter().any(|finding| finding.contains(why)), "{why}: {found:?}\n{text}");
 }
 
 #[test]
@@ -161,4 +161,55 @@ fn only_a_fast_version_rests_on_what_is_claimed() {
     assert_eq!(module("", proven), "");
     let read = module(proven, "");
     assert!(read.contains("an access that is not confined"), "{read}");
+}
+
+/// The confined entry with this among its declarations.
+fn declaring(more: &str) -> String {
+    let shared = "    .shared .align 16 .b8 bh_v_s[8192];\n";
+    let text = alone();
+    assert!(text.contains(shared));
+    text.replacen(shared, &format!("{shared}    {more}\n"), 1)
+}
+
+#[test]
+fn a_body_declares_shared_variables_one_local_variable_and_nothing_else() {
+    assert_eq!(findings(&declaring(".reg .b32 %bh_c<1>;")).len(), 1);
+    for (more, why) in [
+        (".shared .align 16 .b8 bh_v_s[16];", "a name that is declared twice"),
+        (".shared .align 16 .b8 bh_v_n[16];", "a name that is declared twice"),
+        (".shared .align 16 .b8 bh_v_t[16] = {1};", "a variable of this kind in a body"),
+        (".shared .align 16 .b8 bh_v_t[0];", "a variable of this kind in a body"),
+        (".extern .shared .align 16 .b8 bh_v_t[16];", "a directive in a body"),
+        (".extern .shared .align 16 .b8 bh_v_t[];", "a directive in a body"),
+        (".shared .align 8 .b8 bh_v_t[16];", "a shared variable that is not aligned"),
+        (".local .align 16 .b8 bh_v_t[16];", "a local variable too many, too large or not aligned"),
+        (".global .align 16 .b8 bh_v_t[16];", "a declaration of this state space in a body"),
+        (".const .align 16 .b8 bh_v_t[16];", "a declaration of this state space in a body"),
+        (".param .align 16 .b8 bh_v_t[16];", "a declaration of this state space in a body"),
+    ] {
+        refused(&print(&parse(&declaring(more)).unwrap()), why);
+    }
+    let large = alone().replace("bh_v_l[24]", "bh_v_l[1048576]");
+    refused(&large, "a local variable too many, too large or not aligned");
+}
+
+/// What lanes write under a predicate that is not the same in all of them is not the same in all of them.
+#[test]
+fn a_predicate_that_differs_makes_what_it_guards_differ() {
+    let waiting = |write: &str| {
+        let before = "    setp.eq.u32 %p0, %r0, 0;\n    @%p0 bra $L0;\n";
+        let text = alone();
+        assert!(text.contains(before));
+        let text = text.replace(".reg .pred %p<1>;", ".reg .pred %p<3>;");
+        let body = format!(
+            "    mov.u32 %r2, %tid.x;\n    setp.lt.u32 %p1, %r2, 5;\n    setp.lt.u32 %p2, %r0, 5;\n    mov.u32 %r3, 0;\n    \
+             {write}\n    setp.eq.u32 %p0, %r3, 0;\n    @%p0 bra $L0;\n    bar.sync 0;\n"
+        );
+        findings(&text.replacen(before, &body, 1))
+    };
+    assert_eq!(waiting("mov.u32 %r3, 1;"), Vec::<String>::new());
+    assert_eq!(waiting("@%p2 mov.u32 %r3, 1;"), Vec::<String>::new());
+    for write in ["@%p1 mov.u32 %r3, 1;", "@!%p1 mov.u32 %r3, 1;", "selp.b32 %r3, 1, 0, %p1;"] {
+        assert_ne!(waiting(write), Vec::<String>::new(), "{write}");
+    }
 }
