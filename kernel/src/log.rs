@@ -15,7 +15,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
+use tracing_subscriber::{
+    filter::Targets,
+    fmt::{self, MakeWriter},
+    layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
+};
 
 use crate::plain::plain;
 
@@ -106,6 +111,12 @@ impl<'a> MakeWriter<'a> for Writer {
     }
 }
 
+/// What is written: `LEVEL` and `TARGET=LEVEL`, with commas between them. What cannot be read asks for nothing.
+fn targets(asked: &str, unless_told: &str) -> Targets {
+    let read = |text: &str| Some(text).filter(|text| !text.is_empty())?.parse().ok();
+    read(asked).or_else(|| read(unless_told)).unwrap_or_default()
+}
+
 /// Begins to write what `BULKHEAD_LOG` asks for, or else `unless_told`; and what panics say. Each line begins with `mark`.
 pub fn begin(unless_told: &str, mark: &'static str) {
     let (log, queue) = Log::new(mark);
@@ -121,8 +132,9 @@ pub fn begin(unless_told: &str, mark: &'static str) {
         eprintln!("bulkhead: there is no log: {error}");
         return;
     }
-    let filter = EnvFilter::try_from_env("BULKHEAD_LOG").unwrap_or_else(|_| EnvFilter::new(unless_told));
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(Writer(log)).init();
+    let lines = fmt::layer().with_ansi(false).with_writer(Writer(log));
+    let asked = std::env::var("BULKHEAD_LOG").unwrap_or_default();
+    tracing_subscriber::registry().with(targets(&asked, unless_told)).with(lines).init();
     std::panic::set_hook(Box::new(move |panic| {
         let thread = thread::current();
         log.say(&format!("thread '{}' {panic}", thread.name().unwrap_or("unnamed")));
@@ -170,6 +182,25 @@ mod tests {
             });
         });
         assert_eq!(String::from_utf8(out).unwrap(), "bulkhead: 7 lines were dropped\nline 0\n");
+    }
+
+    #[test]
+    fn what_is_asked_for_is_written_and_else_what_is_said_where_nothing_is() {
+        use tracing::Level;
+        let unless_told = "warn,bulkhead::audit::session=info";
+        for asked in ["", "a=b=c"] {
+            let targets = targets(asked, unless_told);
+            assert!(targets.would_enable("bulkhead::audit::session", &Level::INFO), "{asked}");
+            assert!(!targets.would_enable("bulkhead::audit", &Level::INFO), "{asked}");
+            assert!(targets.would_enable("anything", &Level::WARN), "{asked}");
+        }
+        let asked = targets("debug", unless_told);
+        assert!(
+            asked.would_enable("bulkhead", &Level::DEBUG) && !asked.would_enable("bulkhead", &Level::TRACE)
+        );
+        let asked = targets("bulkhead_kernel=info", unless_told);
+        assert!(asked.would_enable("bulkhead_kernel::server", &Level::INFO));
+        assert!(!asked.would_enable("bulkhead::audit::session", &Level::INFO));
     }
 
     #[test]
