@@ -6,7 +6,7 @@ mod written;
 use bulkhead_guard::{Claims, Gates, parse, print, verify_claimed};
 use written::{BODY, broken, broken_after, confined, findings};
 
-/// Where the zeroing of shared memory begins, and all of it.
+/// What the zeroing of shared memory begins with.
 const ZEROING: &str = "    mov.u32 %bh_hi, %ntid.x;\n    mov.u32 %bh_s, %tid.y;\n";
 
 /// The first entry of the confined module alone.
@@ -211,5 +211,20 @@ fn a_predicate_that_differs_makes_what_it_guards_differ() {
     assert_eq!(waiting("@%p2 mov.u32 %r3, 1;"), Vec::<String>::new());
     for write in ["@%p1 mov.u32 %r3, 1;", "@!%p1 mov.u32 %r3, 1;", "selp.b32 %r3, 1, 0, %p1;"] {
         assert_ne!(waiting(write), Vec::<String>::new(), "{write}");
+    }
+}
+
+/// What pads shared memory is nobody's to name, though it is declared.
+#[test]
+fn nothing_names_the_guards_own_variable() {
+    let padded = |body: &str| {
+        let text = declaring(".shared .align 16 .b8 __bh_pad[16];");
+        findings(&print(&parse(&text.replacen("    ret;", &format!("    {body}\n    ret;"), 1)).unwrap()))
+    };
+    // Beside it no variable is the first.
+    let without = padded("mov.u32 %r2, 7;");
+    assert_eq!(without.len(), 1);
+    for body in ["mov.u32 %r2, __bh_pad;", "mov.u64 %d1, __bh_pad;", "ld.shared.u32 %r2, [__bh_pad];"] {
+        assert!(padded(body).len() > without.len(), "{body}: {:?}", padded(body));
     }
 }

@@ -23,7 +23,9 @@ impl<'a> Pass<'a> {
         writes: &[&'a str],
     ) -> Result<(), Reason> {
         let of_guard = |name: &&str| names::is_reserved(name) && !names::is_of_slice(name);
-        let reserved = reads.iter().any(of_guard) || writes.iter().any(|name| names::is_reserved(name));
+        let reserved = reads.iter().any(of_guard)
+            || writes.iter().any(|name| names::is_reserved(name))
+            || instruction.operands.iter().any(is_reserved_symbol);
         self.assigned(reads, writes)?;
         // It stands for the carry flag, which has no name in a text.
         let mut names_carry = false;
@@ -255,5 +257,15 @@ fn is_reserved_address(access: &Access<'_>) -> bool {
     match &access.address.base {
         AddressBase::Register(name) | AddressBase::Symbol(name) => names::is_reserved(name),
         AddressBase::Absolute => false,
+    }
+}
+
+fn is_reserved_symbol(operand: &Operand) -> bool {
+    match operand {
+        Operand::Symbol(name) | Operand::SymbolOffset(name, _) => names::is_reserved(name),
+        Operand::Address(address) => {
+            matches!(&address.base, AddressBase::Symbol(name) if names::is_reserved(name))
+        }
+        _ => false,
     }
 }

@@ -338,12 +338,12 @@ fn fails(tests: &Tests, number: usize) -> bool {
     failed || !ended.is_ok_and(|status| status.success())
 }
 
-/// As `--kept` names it.
+/// For people: with the line's number, which changes.
 fn told(mutant: &Mutant) -> String {
     format!("{}:{}: {}: {}", mutant.file, mutant.line, mutant.source, mutant.what)
 }
 
-/// Without the line's number, which changes.
+/// As `--kept` names it.
 fn name(mutant: &Mutant) -> String {
     format!("{}: {}: {}", mutant.file, mutant.source, mutant.what)
 }
