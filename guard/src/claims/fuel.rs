@@ -26,8 +26,6 @@ struct Loop<'a> {
     most: u64,
     /// Behind which label its counter, or its register, is one step further.
     stepped: Option<usize>,
-    /// Whether it is tested before its step.
-    late: bool,
     /// Behind which labels it went back.
     backs: Vec<usize>,
     /// How many looks and polls there were before it; and whether there were more where it goes back.
@@ -95,7 +93,7 @@ impl<'a> Pass<'a> {
             Event::Poll => self.looks += 1,
             Event::Register(instruction, name) => self.register(instruction, name),
             Event::Set(number, by) => self.set = Some((number, by)),
-            Event::Turns(number, label, step) => self.turns(number, label, step),
+            Event::Turns(number, label) => self.turns(number, label),
             Event::Goes(label) => {
                 if let Some(at) = self.heads.get(label).copied()
                     && let Some(Loop { by: None, most, .. }) = self.loops.get(at)
@@ -134,7 +132,6 @@ impl<'a> Pass<'a> {
                 turn: 0,
                 most,
                 stepped: None,
-                late: false,
                 backs: Vec::new(),
                 looks: self.looks,
                 looked: false,
@@ -156,20 +153,13 @@ impl<'a> Pass<'a> {
         }
     }
 
-    fn turns(&mut self, number: u32, label: &'a str, step: Option<&'a Instruction>) {
+    fn turns(&mut self, number: u32, label: &'a str) {
         let Some(at) = self.counters.get(&number).copied() else { return };
         let Some(found) = self.loops.get_mut(at) else { return };
-        if let Some(step) = step.filter(|_| found.stepped.is_none()) {
-            found.late = true;
-            if let Some(Operand::Integer(step)) = step.operands.get(2) {
-                self.steps.extend(i64::try_from(*step).ok().map(|step| (number, step)));
-            }
-        }
         let step = self.steps.get(&number).copied();
         let turns = found.by.and_then(|by| verify::turns_of(by, step));
-        let late = u64::from(found.late);
         if let Some(turns) = turns {
-            self.back(at, turns, turns.saturating_add(late));
+            self.back(at, turns, turns);
         }
         if let Some(found) = self.loops.get_mut(at).filter(|found| found.label == label) {
             found.backs.push(self.labels.len());
@@ -206,7 +196,7 @@ impl<'a> Pass<'a> {
                 let is_counter = matches!(found.by, Some(By::Count(_)));
                 let poll = found.turn.min(PATH_COST_MAX);
                 let look = if found.looked { 0 } else { poll };
-                let is_some = !stepped && !found.late;
+                let is_some = !stepped;
                 // The first takes it to zero at least.
                 let fell = u32::try_from(backs.saturating_sub(1)).unwrap_or(u32::MAX);
                 Term { of: found.of.clone(), is_some, fell: if is_counter { fell } else { 0 }, poll, look }

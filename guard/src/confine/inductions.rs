@@ -1,8 +1,6 @@
 //! Compilers keep what a loop steps in a register of its own until the turn ends, or step a copy. Here the loop steps the
 //! register itself: where that makes a loop one that ends by steps, and does what it did.
 
-use std::ops::Range;
-
 use super::steps::{Body, is_add, steps};
 use super::turns;
 use crate::ast::{Instruction, Operand, Statement};
@@ -54,15 +52,8 @@ fn written(turn: &[Statement]) -> Option<Vec<Statement>> {
         Statement::Instruction(Instruction { operands, ..sum.clone() })
     };
     if is_sum(next, tested, place) {
+        (place < at).then_some(())?;
         *turn.get_mut(place)? = add(tested, next);
-        if place > at {
-            sink(&mut turn, &body, tested, place)?;
-        }
-    } else if next.opcode == "mov" {
-        let (made, sum) = body.once(register(next, 1)?)?;
-        (place > at && is_sum(sum, tested, made) && body.leads(made, place)).then_some(())?;
-        *turn.get_mut(place)? = add(tested, sum);
-        sink(&mut turn, &body, tested, place)?;
     } else {
         // The test is of the sum.
         let of = register(next, 1).filter(|of| is_sum(next, of, place))?;
@@ -71,20 +62,6 @@ fn written(turn: &[Statement]) -> Option<Vec<Statement>> {
         *turn.get_mut(moved)? = add(of, next);
     }
     Some(turn)
-}
-
-/// Moves a step of a register down to where the branch back is, past what has nothing to do with it.
-fn sink(turn: &mut [Statement], body: &Body<'_>, name: &str, place: usize) -> Option<()> {
-    let behind: Range<usize> = place + 1..body.statements.len();
-    let passes = |statement: &Statement| match statement {
-        Statement::Instruction(found) => !matches!(found.opcode.as_str(), "bra" | "ret" | "exit"),
-        Statement::Directive(_) => true,
-        Statement::Label(..) | Statement::Variable(_) | Statement::Block(..) => false,
-    };
-    let clear = body.statements.get(behind.clone())?.iter().all(passes) && !body.uses(name, behind.clone());
-    clear.then_some(())?;
-    turn.get_mut(place..behind.end)?.rotate_left(1);
-    Some(())
 }
 
 fn register(instruction: &Instruction, index: usize) -> Option<&str> {

@@ -10,10 +10,9 @@ mod forms;
 
 use crate::maps::{HashMap, HashSet};
 pub(super) use forms::{begins, is_lead, start};
-use forms::{closing, look, nounroll, opening, tested};
+use forms::{closing, look, nounroll, opening};
 
 use super::prologue::{instruction, plain};
-use super::steps::Steps;
 use super::turns::{self, Ends, Firsts, How, Loop, number};
 use crate::ast::{Instruction, Operand, Predicate, Span, Statement};
 use crate::limits::{PATH_COST_MAX, SHORT_COST_MAX, UNLOOKED_COST_MAX};
@@ -356,11 +355,6 @@ impl<'a> Pass<'a> {
         }
         let Some(found) = self.loops.get(label) else { return };
         let (how, cost, polls) = (found.how.clone(), found.cost, found.polls(index));
-        // A step that stands behind the test is part of how the loop goes back.
-        if let How::Steps(Steps { last: Some(_), .. }) = how {
-            self.out.pop();
-            self.lead = self.lead.min(self.out.len());
-        }
         if self.path.unlooked.is_some() {
             self.look();
         }
@@ -370,7 +364,7 @@ impl<'a> Pass<'a> {
             self.path = self.path.plus(cost);
             // The tenant's own test ended the turns, or they are used up.
             if let How::Steps(steps) = how {
-                self.out.extend(tested(&steps));
+                self.out.push(Statement::Instruction(steps.test.clone()));
             }
         }
         let behind = self.firsts.behind(label);

@@ -12,12 +12,8 @@ use crate::table;
 pub(super) struct Steps<'a> {
     pub(super) test: &'a Instruction,
     pub(super) register: &'a str,
-    /// What the test adds to it before it compares.
-    pub(super) offset: Option<&'a str>,
     pub(super) step: &'a Operand,
     pub(super) bound: &'a Operand,
-    /// The step itself, where it stands behind the test, directly before the branch back.
-    pub(super) last: Option<&'a Instruction>,
     /// What the step is at most, where the loop goes on at its bound too.
     pub(super) most: i128,
     /// After how many turns it polls.
@@ -44,7 +40,7 @@ impl Steps<'_> {
 
     /// How many turns more than it is counted to it may turn.
     pub(super) fn more(&self) -> u64 {
-        u64::from(self.last.is_some()) + u64::from(self.or_equal())
+        u64::from(self.or_equal())
     }
 
     /// How many it may be counted to.
@@ -148,21 +144,6 @@ impl<'a> Body<'a> {
         let last = self.statements.len();
         index < self.head || self.is_straight(index, last) && self.back.is_none_or(|back| back < index)
     }
-
-    /// Whether something behind one place and before another reads or writes a register.
-    pub(super) fn uses(&self, name: &str, between: std::ops::Range<usize>) -> bool {
-        let uses = |statement: &Statement| {
-            let Statement::Instruction(instruction) = statement else { return false };
-            let mut found = false;
-            let Some(row) = table::row_of(instruction) else { return true };
-            let mut write = false;
-            table::registers(row, instruction, &mut |read| found |= read == name, &mut |to| {
-                write |= to == name
-            });
-            found || write
-        };
-        self.statements.get(between).unwrap_or_default().iter().any(uses)
-    }
 }
 
 /// How a loop ends by steps: the statements behind its label, up to the one branch back.
@@ -182,56 +163,33 @@ pub(super) fn steps(statements: &[Statement]) -> Option<Steps<'_>> {
     };
     let added = |register: &str| {
         let (index, add) = body.once(register).filter(|(_, add)| is_add(add))?;
-        Some((index, add, add.operands.get(1)?, add.operands.get(2)?))
+        Some((index, add.operands.get(1)?, add.operands.get(2)?))
     };
-    let (stepped, add, from, step) = added(register)?;
+    let (stepped, from, step) = added(register)?;
     // The test is what decides, of this turn's number, and the step is taken once.
-    let is_last = stepped > tested;
-    if is_last {
-        (stepped + 1 == inside.len() && body.leads(tested, stepped)).then_some(())?;
+    (body.leads(stepped, tested) && body.leads(tested, inside.len())).then_some(())?;
+    let Operand::Register(from) = from else { return None };
+    // What is tested may be a sum of what is stepped and the step.
+    let register = if from == register {
+        body.is_of_turns(stepped).then_some(register)?
     } else {
-        (body.leads(stepped, tested) && body.leads(tested, inside.len())).then_some(())?;
-    }
-    // What is tested may be a sum with what is stepped: of something fixed, or of the step.
-    let (register, offset, step) = match (from, step) {
-        (Operand::Register(from), step) if from == register => {
-            (is_last || body.is_of_turns(stepped)).then_some(())?;
-            (register, None, step)
-        }
-        (Operand::Register(from), step) if let Some((moved, _, own, by)) = added(from) => {
-            let same = matches!(own, Operand::Register(own) if own == from) && by == step;
-            (!is_last && same && moved > stepped && body.leads(stepped, moved)).then_some(())?;
-            (body.is_of_turns(moved) && is_fixed(step)).then_some(())?;
-            (from, None, step)
-        }
-        (Operand::Register(one), Operand::Register(other)) => {
-            let (register, offset) = if body.is_written(one) { (one, other) } else { (other, one) };
-            let (at, _, from, step) = added(register)?;
-            let Operand::Register(from) = from else { return None };
-            let fits = from == register && at < stepped && body.is_of_turns(at) && body.leads(at, stepped);
-            (fits && !is_last && !body.is_written(offset) && is_word(offset)).then_some(())?;
-            (register, Some(offset.as_str()), step)
-        }
-        _ => return None,
+        let (moved, own, by) = added(from)?;
+        let same = matches!(own, Operand::Register(own) if own == from) && by == step;
+        (same && moved > stepped && body.leads(stepped, moved)).then_some(())?;
+        body.is_of_turns(moved).then_some(from)?
     };
     let fits = is_word(register) && is_fixed(step) && is_fixed(bound);
     let modifiers: Vec<&str> = test.modifiers.iter().map(String::as_str).collect();
     let tests = match (modifiers.as_slice(), step) {
-        (["lt" | "le", ..], _) if offset.is_some() => false,
         (["lt" | "le", "s32" | "u32"], Operand::Integer(step)) => *step != 0 && step.abs() < STEP_MAX,
         (["lt" | "le", "s32" | "u32"], _) => true,
-        // That it is there already, the counter does not say.
-        (["ne", "s32" | "u32" | "b32"], Operand::Integer(step)) => {
-            !is_last && step.unsigned_abs().is_power_of_two() && step.abs() < STEP_MAX
-        }
         _ => false,
     };
     let most = match step {
         Operand::Integer(step) => step.abs(),
         _ => STEP_MAX,
     };
-    let last = is_last.then_some(add);
-    (fits && tests).then_some(Steps { test, register, offset, step, bound, last, most, turns: 1 })
+    (fits && tests).then_some(Steps { test, register, step, bound, most, turns: 1 })
 }
 
 /// Whether an instruction is a sum of words.

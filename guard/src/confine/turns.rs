@@ -246,7 +246,7 @@ pub(super) fn innermost(
             && found.backs == 1
             && found.is_short()
             && wanted((found.from, found.to))
-            && steps().is_some_and(|steps| !are_several_turns(&steps))
+            && steps().is_some()
     };
     let collected = collect(statements);
     if !collected.iter().any(|(name, found)| !begins.contains_key(*name) && once(found)) {
@@ -264,11 +264,6 @@ pub(super) fn innermost(
     let mut found: Vec<_> = loops.iter().filter(counts).map(|(_, found)| (found.from, found.to)).collect();
     found.sort_unstable();
     found
-}
-
-/// Whether each turn is several of what was written once: the compiler leaves a count of those to be used up in steps.
-fn are_several_turns(steps: &Steps<'_>) -> bool {
-    steps.order() == "ne" && matches!(steps.step, Operand::Integer(step) if step.abs() > 1)
 }
 
 /// What is known of a body whose loops are looked at.
@@ -459,8 +454,6 @@ fn weigh(statements: &[Statement], firsts: &Firsts, loops: &mut HashMap<&str, Lo
             }
             How::Steps(steps) => {
                 let more = steps.more();
-                // There and back to what the step left.
-                cost = cost.saturating_add(2 * u64::from(steps.last.is_some()));
                 // What may turn once more than it is counted cannot be counted to less than that.
                 if all > more {
                     steps.turns = (all - more).min(steps.turns_max());

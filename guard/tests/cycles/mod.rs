@@ -244,10 +244,7 @@ impl Body<'_> {
         }
         let goes =
             self.line(at).starts_with("@%bh_q bra ") && self.target(at).is_some_and(|to| cycle.contains(&to));
-        // The step may stand between the test and the branch.
-        let before = |lines: usize| at.checked_sub(lines).map_or("", |at| self.line(at));
-        let is_step = before(1).starts_with("add.") && before(2).starts_with("setp.");
-        let test = before(if is_step { 2 } else { 1 });
+        let test = at.checked_sub(1).map_or("", |at| self.line(at));
         let words: Vec<&str> =
             test.trim_end_matches(';').split(' ').map(|word| word.trim_end_matches(',')).collect();
         if !goes || cut.contains(&at) || words.get(1) != Some(&"%bh_q") {
@@ -282,7 +279,7 @@ impl Body<'_> {
                     && writes(counter).iter().all(|at| self.line(*at) == down)
             }
             [
-                test @ ("setp.lt.s32" | "setp.lt.u32" | "setp.ne.s32" | "setp.le.s32" | "setp.le.u32"),
+                test @ ("setp.lt.s32" | "setp.lt.u32" | "setp.le.s32" | "setp.le.u32"),
                 _,
                 register,
                 counter,

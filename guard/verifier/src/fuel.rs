@@ -68,7 +68,7 @@ pub enum Event<'a> {
     /// The loop of this label, which comes next, has this counter and may turn so often at most: pointers were checked for that.
     Checked(&'a str, u32, u64),
     /// A loop goes back to this label, as its counter says, with this step before that.
-    Turns(u32, &'a str, Option<&'a Instruction>),
+    Turns(u32, &'a str),
     /// Control may go to a label.
     Goes(&'a str),
     /// Control does not go on.
@@ -208,7 +208,7 @@ impl<'a> Events<'a> {
         let Some(closing) = closing else { return Ok(None) };
         self.leads(closing.label)?;
         self.costs(closing.length as u64);
-        self.push(Event::Turns(closing.number, closing.label, closing.step));
+        self.push(Event::Turns(closing.number, closing.label));
         let rest = statements.get(closing.length..).unwrap_or_default();
         Ok(Some((closing, rest)))
     }

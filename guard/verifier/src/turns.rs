@@ -3,8 +3,8 @@
 //! Directly before the label of such a loop its counter, `%bh_c` and a number that no other loop has, is set: to the
 //! turns, which each turn takes one off; or to where a register of the tenant's, which every turn adds the same
 //! step to, is then at most. However that register wraps around, after that many turns it is the counter or beyond what
-//! the counter was bounded by, so that the test fails: in the turn behind where the step stands behind the test. Where it
-//! fails beyond the counter only, the next step leads there, as the counter is no closer to the greatest number than a step.
+//! the counter was bounded by, so that the test fails. Where it fails beyond the counter only, the next step leads there, as
+//! the counter is no closer to the greatest number than a step.
 
 use crate::ast::{Instruction, Operand, Predicate, Statement};
 use crate::fuel::strip;
@@ -61,15 +61,13 @@ pub enum Test {
     Less(Sign),
     /// `le`.
     LessOrEqual(Sign),
-    /// `ne`.
-    Differs,
 }
 
 impl Test {
     /// In how many turns more it may hold than a test that fails at the counter.
     pub const fn more(self) -> u64 {
         match self {
-            Self::Less(_) | Self::Differs => 0,
+            Self::Less(_) => 0,
             Self::LessOrEqual(_) => 1,
         }
     }
@@ -107,8 +105,6 @@ pub enum Way<'a> {
     Times(&'a str, u64),
     /// So far, or less.
     Far(i128),
-    /// A multiple, not zero, of a power of two: so far, or less.
-    Multiple(i128, i128),
 }
 
 impl<'a> Way<'a> {
@@ -116,7 +112,7 @@ impl<'a> Way<'a> {
     pub const fn register(self) -> Option<&'a str> {
         match self {
             Self::Times(register, _) => Some(register),
-            Self::Far(_) | Self::Multiple(..) => None,
+            Self::Far(_) => None,
         }
     }
 
@@ -125,9 +121,6 @@ impl<'a> Way<'a> {
         match (self, step) {
             (Way::Times(register, turns), Operand::Register(name)) => (name == register).then_some(turns),
             (Way::Far(far), Operand::Integer(step)) if *step != 0 && far % step == 0 => {
-                u64::try_from(far / step).ok().filter(|turns| *turns > 0)
-            }
-            (Way::Multiple(far, of), Operand::Integer(step)) if step.abs() == of => {
                 u64::try_from(far / step).ok().filter(|turns| *turns > 0)
             }
             _ => None,
@@ -174,14 +167,12 @@ pub(crate) fn opening(statements: &[Statement], number: u32) -> Option<Opening<'
             let turns = u64::try_from(turns).ok().filter(|turns| (1..1 << 31).contains(turns))?;
             bounded(register, Way::Times(step, turns), set, statements, &counter)?
         }
-        "add" if word(first, 2).is_some() => multiple(statements, &counter)?,
         "add" => {
             let (register, far) = (word(first, 1)?, integer(first, 2)?);
             let set = format!("add.s32 {counter}, {register}, {far}");
             (far.abs() < 1 << 31).then_some(())?;
             bounded(register, Way::Far(far), set, statements, &counter)?
         }
-        "sub" => multiple(statements, &counter)?,
         _ => return None,
     };
     let expected: Vec<&str> = lines.iter().map(String::as_str).collect();
@@ -201,7 +192,6 @@ pub(crate) fn opening(statements: &[Statement], number: u32) -> Option<Opening<'
             Way::Times(register, _) => step = Some((register, room)),
             // The step divides it.
             Way::Far(far) => (far > 0 && far <= room).then_some(())?,
-            Way::Multiple(..) => return None,
         }
     }
     Some(Opening { by, step, label, sets, rest })
@@ -230,55 +220,12 @@ fn bounded<'a>(
     Some((By::Step { register, test, way }, lines))
 }
 
-/// The counter is a multiple of the step away from the register: one whose low bits are ones, and one more. What that is
-/// made from, how far it is to the tenant's bound, may be anything.
-fn multiple<'a>(statements: &'a [Statement], counter: &str) -> Option<(By<'a>, Vec<String>)> {
-    let at = |index: usize| match statements.get(index) {
-        Some(Statement::Instruction(instruction)) => Some(instruction),
-        _ => None,
-    };
-    let first = at(0)?;
-    let mut lines = Vec::with_capacity(7);
-    if first.opcode == "add" {
-        lines.push(format!("add.s32 {counter}, {}, {}", word(first, 1)?, word(first, 2)?));
-    }
-    let of = |instruction, index| match lines.len() {
-        1 if matches!(operand(instruction, index), Some(Operand::Register(name)) if name == counter) => {
-            Some(counter.to_owned())
-        }
-        _ => bound(instruction, index),
-    };
-    let distance = at(lines.len())?;
-    let distance = format!("sub.s32 {counter}, {}, {}", of(distance, 1)?, of(distance, 2)?);
-    lines.push(distance);
-    let (least, ones) = (integer(at(lines.len() + 1)?, 2)?, integer(at(lines.len() + 2)?, 2)?);
-    let (far, of) = (least.checked_add(1)?, ones.checked_add(1)?);
-    let fits = (1..1 << 31).contains(&far) && (1..1 << 31).contains(&of);
-    (fits && u64::try_from(of).is_ok_and(u64::is_power_of_two) && far % of == 0).then_some(())?;
-    lines.push(format!("add.s32 {counter}, {counter}, -1"));
-    lines.push(format!("min.u32 {counter}, {counter}, {least}"));
-    lines.push(format!("or.b32 {counter}, {counter}, {ones}"));
-    let down = at(lines.len())?.opcode == "not";
-    if down {
-        lines.push(format!("not.b32 {counter}, {counter}"));
-    }
-    let register = word(at(lines.len())?, 2)?;
-    lines.push(format!("add.s32 {counter}, {counter}, {register}"));
-    if !down {
-        lines.push(format!("add.s32 {counter}, {counter}, 1"));
-    }
-    let far = if down { -far } else { far };
-    Some((By::Step { register, test: Test::Differs, way: Way::Multiple(far, of) }, lines))
-}
-
 /// How a loop goes back.
 pub(crate) struct Closing<'a> {
     pub(crate) number: u32,
     pub(crate) label: &'a str,
     /// The tenant's predicate that it goes back by, where there is one.
     pub(crate) reads: Option<&'a str>,
-    /// The step, where that stands between the test and the branch.
-    pub(crate) step: Option<&'a Instruction>,
     /// How many instructions that is.
     pub(crate) length: usize,
 }
@@ -296,7 +243,7 @@ pub(crate) fn closing<'a>(
         _ => return None,
     };
     let counter = counter(number);
-    let (mut reads, mut step) = (None, None);
+    let mut reads = None;
     let at = |index: usize| match statements.get(index) {
         Some(Statement::Instruction(found)) => Some(found),
         _ => None,
@@ -319,19 +266,11 @@ pub(crate) fn closing<'a>(
             vec![format!("add.s32 {counter}, {counter}, -1"), test]
         }
         By::Step { register, test, .. } => {
-            let test = match test {
-                Test::Less(sign) => format!("lt.{}", sign.name()),
-                Test::LessOrEqual(sign) => format!("le.{}", sign.name()),
-                Test::Differs => "ne.s32".to_owned(),
+            let (order, sign) = match test {
+                Test::Less(sign) => ("lt", sign),
+                Test::LessOrEqual(sign) => ("le", sign),
             };
-            let mut lines = vec![format!("setp.{test} %bh_q, {register}, {counter}")];
-            if second.opcode == "add" {
-                // A step of that register, and nothing else: what stands here is checked no further.
-                let ty = second.modifiers.first().filter(|ty| matches!(ty.as_str(), "s32" | "u32"))?;
-                lines.push(format!("add.{ty} {register}, {register}, {}", bound(second, 2)?));
-                step = Some(second);
-            }
-            lines
+            vec![format!("setp.{order}.{} %bh_q, {register}, {counter}", sign.name())]
         }
     };
     let expected: Vec<&str> = lines.iter().map(String::as_str).collect();
@@ -340,7 +279,7 @@ pub(crate) fn closing<'a>(
         matches!(&branch.predicate, Some(Predicate { register, negated: false }) if register == "%bh_q");
     let Some(Operand::Symbol(label)) = branch.operands.first() else { return None };
     let goes = by_test && Text(branch).is(&format!("@%bh_q bra {label}"));
-    goes.then_some(Closing { number, label, reads, step, length: lines.len() + 1 })
+    goes.then_some(Closing { number, label, reads, length: lines.len() + 1 })
 }
 
 fn integer(instruction: &Instruction, index: usize) -> Option<i128> {
@@ -348,10 +287,6 @@ fn integer(instruction: &Instruction, index: usize) -> Option<i128> {
         Some(Operand::Integer(value)) => Some(*value),
         _ => None,
     }
-}
-
-fn operand(instruction: &Instruction, index: usize) -> Option<&Operand> {
-    instruction.operands.get(index)
 }
 
 /// The tenant's 32-bit register that an operand is.

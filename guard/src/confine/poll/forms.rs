@@ -37,32 +37,6 @@ pub(crate) fn bounded(steps: &Steps<'_>, counter: &str) -> Vec<Statement> {
     };
     let (c, number) = (|| register(counter), Operand::Integer);
     let (stepped, bound, turns) = (register(steps.register), steps.bound.clone(), i128::from(steps.turns));
-    if let (Operand::Integer(step), "ne") = (steps.step, steps.order()) {
-        let down = *step < 0;
-        let mut lines = Vec::new();
-        let tested = match steps.offset {
-            Some(offset) => {
-                lines.push(at("add", &["s32"], vec![c(), register(offset), stepped.clone()]));
-                c()
-            }
-            None => stepped.clone(),
-        };
-        let ends = if down { vec![c(), tested, bound] } else { vec![c(), bound, tested] };
-        lines.extend([
-            at("sub", &["s32"], ends),
-            at("add", &["s32"], vec![c(), c(), number(-1)]),
-            at("min", &["u32"], vec![c(), c(), number(turns * step.abs() - 1)]),
-            at("or", &["b32"], vec![c(), c(), number(step.abs() - 1)]),
-        ]);
-        if down {
-            lines.push(at("not", &["b32"], vec![c(), c()]));
-        }
-        lines.push(at("add", &["s32"], vec![c(), c(), stepped]));
-        if !down {
-            lines.push(at("add", &["s32"], vec![c(), c(), number(1)]));
-        }
-        return lines;
-    }
     let ty = steps.ty();
     let far = match steps.step {
         Operand::Integer(step) => turns * step,
@@ -78,14 +52,6 @@ pub(crate) fn bounded(steps: &Steps<'_>, counter: &str) -> Vec<Statement> {
         lines.push(at("min", &[ty], vec![c(), c(), number(most - far)]));
     }
     lines
-}
-
-/// The tenant's test, once more: of what its register was before the step that stands behind it.
-pub(crate) fn tested(steps: &Steps<'_>) -> Vec<Statement> {
-    let test = Statement::Instruction(steps.test.clone());
-    let Some(step) = steps.last else { return vec![test] };
-    let back = Instruction { opcode: "sub".to_owned(), ..step.clone() };
-    vec![Statement::Instruction(back), test, Statement::Instruction(step.clone())]
 }
 
 /// Goes back while there are turns left.
@@ -107,10 +73,7 @@ pub(crate) fn closing(how: &How<'_>, counter: &str, back: &Instruction, label: &
             vec![at("add", &["s32"], vec![c(), c(), Operand::Integer(-1)]), at("setp", &modifiers, test)]
         }
         How::Steps(steps) => {
-            let modifiers = if steps.order() == "ne" { ["ne", "s32"] } else { [steps.order(), steps.ty()] };
-            let test = at("setp", &modifiers, vec![q(), register(steps.register), c()]);
-            let step = steps.last.map(|step| Statement::Instruction(step.clone()));
-            std::iter::once(test).chain(step).collect()
+            vec![at("setp", &[steps.order(), steps.ty()], vec![q(), register(steps.register), c()])]
         }
     };
     let branch = plain("bra", &[], vec![Operand::Symbol(label.to_owned())], Span::default());

@@ -109,13 +109,6 @@ impl<'a> Pass<'a> {
             }
         }
         self.numbers.are_right()?;
-        if let Some(step) = closing.step {
-            let (mut reads, mut writes) = (Vec::new(), Vec::new());
-            let row = table::check(step)?;
-            table::registers(row, step, &mut |name| reads.push(name), &mut |name| writes.push(name));
-            self.assigned(&reads, &writes)?;
-            writes.iter().for_each(|name| self.flow.write(name));
-        }
         self.goes_to(closing.label)?;
         Ok(Some(after))
     }

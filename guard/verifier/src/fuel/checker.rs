@@ -163,7 +163,7 @@ impl<'s, 'a> Checker<'s, 'a> {
                 let (first, _) = self.first(number).ok_or("a counter of which no step is claimed")?;
                 state.begin(Of::Counter(number), *first);
             }
-            Event::Turns(number, label, step) => state = self.turns(state, number, label, step)?,
+            Event::Turns(number, label) => state = self.turns(state, number, label)?,
             Event::Goes(label) => {
                 if self.checked.contains_key(label) {
                     return Err("a checked loop that goes back in several places");
@@ -253,13 +253,7 @@ impl<'s, 'a> Checker<'s, 'a> {
     }
 
     /// A loop goes back as its counter says, or not. Answers what is left where it does not.
-    fn turns(
-        &mut self,
-        mut on: State,
-        number: u32,
-        label: &'a str,
-        step: Option<&'a Instruction>,
-    ) -> Result<State, &'static str> {
+    fn turns(&mut self, mut on: State, number: u32, label: &'a str) -> Result<State, &'static str> {
         let of = Of::Counter(number);
         // A counter has a term from where it is set on, and a label has one only where each way to it has. So what is read here was
         // written, which is no matter of fuel: it would be another tenant's.
@@ -281,14 +275,8 @@ impl<'s, 'a> Checker<'s, 'a> {
             if let Some(term) = back.term(of) {
                 term.fell = 0;
             }
-        } else {
-            if let Some(term) = back.term(of) {
-                term.is_some = true;
-            }
-            if let Some((step, name)) = step.zip(step.and_then(written)) {
-                self.writes(&mut on, step, name);
-                self.writes(&mut back, step, name);
-            }
+        } else if let Some(term) = back.term(of) {
+            term.is_some = true;
         }
         if let Some(counter) = self.checked.get(label) {
             let is_less = |(turning, is_less)| turning == number && (is_less || is_counter);
@@ -298,14 +286,6 @@ impl<'s, 'a> Checker<'s, 'a> {
         }
         self.arrives(&back, label)?;
         Ok(on)
-    }
-}
-
-/// The register that an instruction writes.
-pub(super) fn written(instruction: &Instruction) -> Option<&str> {
-    match instruction.operands.first() {
-        Some(Operand::Register(name)) => Some(name),
-        _ => None,
     }
 }
 

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use super::super::turns::{Sign, Test, Way};
-use super::checker::written;
 use super::*;
 use crate::ast::{Item, Operand};
 use crate::claims::fuel::{Fuel, Of as ClaimedOf};
@@ -67,14 +66,13 @@ fn what_is_spent_between_polls_is_bounded() {
     assert!(!loops(&[Look(2), Label("a"), Goes("b"), Poll, Label("b"), Costs(9), Goes("a"), Ends]));
     // So many turns.
     let turns = |cost, event| loops(&[Look(2), Set(0, COUNT), Label("a"), Costs(cost), event, Ends]);
-    assert!(turns(PATH / 100, Turns(0, "a", None)) && !turns(PATH / 100 + 1, Turns(0, "a", None)));
+    assert!(turns(PATH / 100, Turns(0, "a")) && !turns(PATH / 100 + 1, Turns(0, "a")));
     // A counter that nobody set on the way there, and one that is set anew in the loop.
-    assert!(!loops(&[Look(2), Goes("a"), Set(0, COUNT), Label("a"), Costs(9), Turns(0, "a", None), Ends]));
-    assert!(!loops(&[Look(2), Label("b"), Set(0, COUNT), Label("a"), Costs(9), Turns(0, "b", None), Ends]));
+    assert!(!loops(&[Look(2), Goes("a"), Set(0, COUNT), Label("a"), Costs(9), Turns(0, "a"), Ends]));
+    assert!(!loops(&[Look(2), Label("b"), Set(0, COUNT), Label("a"), Costs(9), Turns(0, "b"), Ends]));
     // Steps: one in each turn, none, one on one way only, and the step changes.
     let stepping = |inside: &[Event<'static>]| {
-        let all =
-            [&[Look(2), Set(0, STEP), Label("a")], inside, &[Costs(9), Turns(0, "a", None), Ends]].concat();
+        let all = [&[Look(2), Set(0, STEP), Label("a")], inside, &[Costs(9), Turns(0, "a"), Ends]].concat();
         accepted(&[STEP], &all)
     };
     assert!(stepping(&[Costs(1), steps]));
@@ -105,14 +103,14 @@ fn loops_whose_pointers_were_checked_turn_as_often_as_that_was_for() {
         let head = [Look(2), Set(0, COUNT), Checked("a", 0, most), Label("a"), Costs(9)];
         accepted(&[COUNT], &[&head[..], inside, &[Ends]].concat())
     };
-    assert!(checked(100, &[Turns(0, "a", None)]) && !checked(99, &[Turns(0, "a", None)]));
-    assert!(!checked(100, &[Turns(0, "a", None), Turns(0, "a", None)]));
+    assert!(checked(100, &[Turns(0, "a")]) && !checked(99, &[Turns(0, "a")]));
+    assert!(!checked(100, &[Turns(0, "a"), Turns(0, "a")]));
     assert!(!checked(100, &[Event::Poll, Goes("a")]));
-    assert!(!checked(100, &[Goes("b"), Label("b"), Turns(0, "a", None)]));
+    assert!(!checked(100, &[Goes("b"), Label("b"), Turns(0, "a")]));
     // A turn without a step is no turn that was counted, though it polls.
     let head = [Look(2), Set(0, STEP), Checked("a", 0, 100), Label("a"), Event::Poll];
     let step = pool().iter().find(|found| Text(*found).is("add.s32 %r1, %r1, %r2")).unwrap();
-    let steps = [Event::Register(step, "%r1"), Turns(0, "a", None), Ends];
+    let steps = [Event::Register(step, "%r1"), Turns(0, "a"), Ends];
     assert!(accepted(&[STEP], &[&head[..], &steps].concat()));
     assert!(!accepted(&[STEP], &[&head[..], &steps[1..]].concat()));
 }
@@ -155,7 +153,7 @@ fn program(chance: &mut Chance, pool: &'static [Instruction]) -> Program {
                     let by = match chance.below(5) {
                         0 | 1 => By::Count(1 + chance.below(12)),
                         2 => STEP_OF(chance),
-                        3 => {
+                        _ => {
                             let test = chance.of(&[Test::Less(Sign::Signed), Test::Less(Sign::Unsigned)]);
                             By::Step {
                                 register: "%r0",
@@ -163,7 +161,6 @@ fn program(chance: &mut Chance, pool: &'static [Instruction]) -> Program {
                                 way: Way::Far(3 * (1 + i128::from(chance.below(5)))),
                             }
                         }
-                        _ => By::Step { register: "%r0", test: Test::Differs, way: Way::Far(3) },
                     };
                     let number = u32::try_from(counters.len()).unwrap();
                     counters.push(by);
@@ -178,13 +175,12 @@ fn program(chance: &mut Chance, pool: &'static [Instruction]) -> Program {
             6 | 7 if !heads.is_empty() => {
                 let (number, label) = chance.of(&heads);
                 let label = if chance.below(6) == 0 { chance.of(&LABELS[..labels]) } else { label };
-                let late = chance.below(3) == 0 && matches!(counters[number as usize], By::Step { .. });
-                let step = late.then(|| &pool[usize::try_from(chance.below(3)).unwrap()]);
-                all.push(Event::Turns(number, label, step));
+                all.push(Event::Turns(number, label));
             }
             8 => {
                 let found = &pool[usize::try_from(chance.below(pool.len() as u64)).unwrap()];
-                all.push(Event::Register(found, written(found).unwrap()));
+                let Some(Operand::Register(name)) = found.operands.first() else { panic!("a register") };
+                all.push(Event::Register(found, name));
             }
             9 => all.push(Event::Register(&pool[1], "%r0")),
             10 if chance.below(3) == 0 => all.push(Event::Poll),
@@ -204,7 +200,7 @@ fn program(chance: &mut Chance, pool: &'static [Instruction]) -> Program {
 
 #[allow(non_snake_case, reason = "beside the constants")]
 fn STEP_OF(chance: &mut Chance) -> By<'static> {
-    let test = chance.of(&[Test::Less(Sign::Signed), Test::Less(Sign::Unsigned), Test::Differs]);
+    let test = chance.of(&[Test::Less(Sign::Signed), Test::Less(Sign::Unsigned)]);
     let turns = 1 + chance.below(9);
     By::Step { register: "%r1", test, way: Way::Times("%r2", turns) }
 }
@@ -290,7 +286,7 @@ fn harm(program: &Program, chance: &mut Chance) -> Option<Harm> {
                             Way::Times(step, turns) => {
                                 register(step).wrapping_mul(i32::try_from(turns).unwrap())
                             }
-                            Way::Far(far) | Way::Multiple(far, _) => i32::try_from(far).unwrap(),
+                            Way::Far(far) => i32::try_from(far).unwrap(),
                         };
                         let all = register(name).wrapping_add(far);
                         let bound = chance.of(&odd);
@@ -299,12 +295,12 @@ fn harm(program: &Program, chance: &mut Chance) -> Option<Harm> {
                                 all.cast_unsigned().min(bound.cast_unsigned()).cast_signed()
                             }
                             Test::Less(Sign::Signed) => all.min(bound),
-                            Test::LessOrEqual(_) | Test::Differs => all,
+                            Test::LessOrEqual(_) => all,
                         }
                     }
                 };
             }
-            Event::Turns(number, label, step) => {
+            Event::Turns(number, label) => {
                 if !set[number as usize] {
                     return Some(Harm::Reads);
                 }
@@ -320,13 +316,9 @@ fn harm(program: &Program, chance: &mut Chance) -> Option<Harm> {
                             Test::Less(Sign::Unsigned) => register.cast_unsigned() < counter.cast_unsigned(),
                             Test::Less(Sign::Signed) => register < *counter,
                             Test::LessOrEqual(_) => register <= *counter,
-                            Test::Differs => register != *counter,
                         }
                     }
                 };
-                if let Some(step) = step {
-                    runs(step, &mut registers);
-                }
                 to = Some(label).filter(|_| goes);
             }
             Event::Label(_) | Event::Look(_) | Event::Writes | Event::Checked(..) => {}
