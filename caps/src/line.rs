@@ -1,13 +1,13 @@
 //! Timelines: what was submitted somewhere, and how far it has passed.
 
-use crate::{Error, Owner, Tree};
+use crate::{Error, Owner};
 
 /// Where work is done in order: a session's streams taken together, or a module's queue. Never names another line once
 /// it is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Line {
     pub(crate) index: u16,
-    generation: u32,
+    pub(crate) generation: u32,
 }
 
 impl Line {
@@ -16,20 +16,20 @@ impl Line {
 }
 
 #[derive(Debug)]
-struct Timeline {
-    generation: u32,
+pub(crate) struct Timeline {
+    pub(crate) generation: u32,
     /// `None` for a module's, whose work counts as use whoever it is done for.
-    owner: Option<Owner>,
-    submitted: u64,
-    completed: u64,
-    open: bool,
+    pub(crate) owner: Option<Owner>,
+    pub(crate) submitted: u64,
+    pub(crate) completed: u64,
+    pub(crate) open: bool,
 }
 
 /// Every line of a device.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
-    list: Vec<Timeline>,
-    free: Vec<u16>,
+    pub(crate) list: Vec<Timeline>,
+    pub(crate) free: Vec<u16>,
 }
 
 impl Lines {
@@ -45,7 +45,7 @@ impl Lines {
         (timeline.open && timeline.generation == line.generation).then_some(timeline)
     }
 
-    fn find_mut(&mut self, line: Line) -> Result<&mut Timeline, Error> {
+    pub(crate) fn find_mut(&mut self, line: Line) -> Result<&mut Timeline, Error> {
         let timeline = self.list.get_mut(usize::from(line.index));
         let timeline = timeline.filter(|found| found.open && found.generation == line.generation);
         timeline.ok_or(Error::Unknown("line"))
@@ -78,51 +78,5 @@ impl Lines {
     /// Whether work on a line counts as an owner's use.
     pub(crate) fn counts_for(&self, line: Line, owner: Owner) -> bool {
         self.find(line).is_some_and(|timeline| timeline.owner.is_none_or(|user| user == owner))
-    }
-}
-
-impl Tree {
-    /// A new line; a session's is its owner's, a module's is nobody's.
-    pub fn open_line(&mut self, owner: Option<Owner>) -> Line {
-        if let Some(holder) = owner.and_then(|owner| self.holders.find_mut(owner).ok()) {
-            holder.lines += 1;
-        }
-        let new = |generation| Timeline { generation, owner, submitted: 0, completed: 0, open: true };
-        let lines = &mut self.lines;
-        if let Some(index) = lines.free.pop()
-            && let Some(place) = lines.list.get_mut(usize::from(index))
-        {
-            *place = new(place.generation + 1);
-            return Line { index, generation: place.generation };
-        }
-        let index = u16::try_from(lines.list.len()).ok().filter(|index| *index != Line::NONE.index);
-        let Some(index) = index else { unreachable!("sessions are few") };
-        lines.list.push(new(0));
-        Line { index, generation: 0 }
-    }
-
-    /// The work of a line is known to be gone: its context, its process or its session is.
-    pub fn close_line(&mut self, line: Line) -> Result<(), Error> {
-        let timeline = self.lines.find_mut(line)?;
-        timeline.open = false;
-        let owner = timeline.owner;
-        if timeline.generation < u32::MAX {
-            self.lines.free.push(line.index);
-        }
-        if let Some(holder) = owner.and_then(|owner| self.holders.find_mut(owner).ok()) {
-            holder.lines -= 1;
-        }
-        self.usage.forget(line);
-        self.revocations.passed(line, u64::MAX);
-        Ok(())
-    }
-
-    /// Everything up to `mark` has passed on a line.
-    pub fn completed(&mut self, line: Line, mark: u64) -> Result<(), Error> {
-        let timeline = self.lines.find_mut(line)?;
-        timeline.completed = timeline.completed.max(mark.min(timeline.submitted));
-        let completed = timeline.completed;
-        self.revocations.passed(line, completed);
-        Ok(())
     }
 }

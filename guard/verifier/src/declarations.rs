@@ -10,6 +10,7 @@ use crate::limits::{
     LITTLE_BYTES_MAX, LOCAL_BYTES_IN_LINE_MAX, LOCAL_BYTES_MAX, LOCAL_BYTES_PER_TURN, REGISTERS_MAX,
     SHARED_BASE, SHARED_VARIABLES_MAX,
 };
+use crate::lines::strip;
 use crate::names::{self, Class};
 use crate::print::Text;
 use crate::refusal::refuse;
@@ -213,13 +214,13 @@ fn prologue<'a>(
     let hidden = names::HIDDEN_REGISTERS.iter().zip(names::HIDDEN_PARAMETERS);
     let hidden = hidden.map(|(register, parameter)| format!("ld.param.u32 {register}, [{parameter}]"));
     let mut rest = take_lines(hidden.collect(), statements, report);
-    if let Some(after) = fuel::strip(rest, &fuel::START) {
+    if let Some(after) = strip(rest, &fuel::START) {
         declared.looks = true;
         rest = after;
     }
     for (index, (register, _)) in names::SLICE_REGISTERS.iter().enumerate().filter(|_| sliced) {
         let lines = names::slice_lines(index);
-        if let Some(after) = fuel::strip(rest, &lines.each_ref().map(String::as_str)) {
+        if let Some(after) = strip(rest, &lines.each_ref().map(String::as_str)) {
             declared.grid.insert(register);
             rest = after;
         }
@@ -236,7 +237,7 @@ pub(crate) fn zeroes_local<'a>(
     statements: &'a [Statement],
 ) -> Option<(&'a [Statement], u64)> {
     let (name, extent) = declared.local?;
-    let mut rest = fuel::strip(statements, &["mov.b32 %bh_zero, 0"])?;
+    let mut rest = strip(statements, &["mov.b32 %bh_zero, 0"])?;
     let (mut at, mut done) = (0, 1);
     if extent.bytes > LOCAL_BYTES_IN_LINE_MAX {
         let turns = extent.bytes / LOCAL_BYTES_PER_TURN;
@@ -252,7 +253,7 @@ pub(crate) fn zeroes_local<'a>(
             _ => (1, format!("st.local.b8 {address}, %bh_zero")),
         };
         // Each by itself: the first that is another ends it, however many would come.
-        rest = fuel::strip(rest, &[&store])?;
+        rest = strip(rest, &[&store])?;
         at += bytes;
         done += STORE_COST;
     }
@@ -262,7 +263,7 @@ pub(crate) fn zeroes_local<'a>(
 /// What is left behind the loop that zeroes a large local variable, in so many turns.
 fn clears_local<'a>(name: &str, turns: u64, statements: &'a [Statement]) -> Option<&'a [Statement]> {
     let sets = [format!("mov.b64 %bh_o, {name}"), format!("mov.u32 %bh_lo, {turns}")];
-    let rest = fuel::strip(statements, &sets.each_ref().map(String::as_str))?;
+    let rest = strip(statements, &sets.each_ref().map(String::as_str))?;
     let (label, rest) = rest.split_first()?;
     matches!(label, Statement::Label(found, _) if found == names::CLEARING).then_some(())?;
     let mut lines: Vec<String> = Vec::new();
@@ -275,7 +276,7 @@ fn clears_local<'a>(name: &str, turns: u64, statements: &'a [Statement]) -> Opti
     lines.push("setp.ne.s32 %bh_q, %bh_lo, 0".to_owned());
     lines.push(format!("@%bh_q bra {}", names::CLEARING));
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-    fuel::strip(rest, &lines)
+    strip(rest, &lines)
 }
 
 /// The labels in what zeroes shared and local memory, to which nothing else goes.

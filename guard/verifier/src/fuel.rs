@@ -28,8 +28,8 @@ pub use checker::{TERMS_MAX, given, turns_of};
 
 use crate::ast::{Instruction, Span, Statement};
 use crate::claims::fuel as claimed;
+use crate::lines::strip;
 use crate::maps::{HashMap, HashSet};
-use crate::print::Text;
 use crate::refusal::unverified;
 use crate::report::Reason;
 use crate::table::{self, Row};
@@ -316,16 +316,6 @@ impl<'a> Events<'a> {
     ) -> Result<(), (Span, Reason)> {
         checker::check(self, claims, turns)
     }
-}
-
-/// What is left after exactly these instructions.
-pub(crate) fn strip<'a>(statements: &'a [Statement], lines: &[&str]) -> Option<&'a [Statement]> {
-    let (found, rest) = statements.split_at_checked(lines.len())?;
-    let same = found
-        .iter()
-        .zip(lines)
-        .all(|(found, line)| matches!(found, Statement::Instruction(found) if Text(found).is(line)));
-    same.then_some(rest)
 }
 
 #[cfg(test)]

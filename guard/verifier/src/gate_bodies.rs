@@ -5,12 +5,11 @@
 //! looks at the flag; and all it does is bounded. A call of it is the text of that body, statement by statement.
 
 use crate::Claimant;
-use crate::access::Access;
 use crate::ast::{FunctionKind, Instruction, Item, Operand, Statement, Variable};
 use crate::body::{self, Pass};
 use crate::declarations::Declared;
-use crate::gates::{self, Called, Image};
-use crate::limits::{GATE_COST_MAX, GATE_MODULES_MAX, GATE_STATEMENTS_MAX};
+use crate::gates::{self, Called, Gate, Gates, Image};
+use crate::limits::{GATE_COST_MAX, GATE_MODULES_MAX, GATE_NAME_BYTES_MAX, GATE_STATEMENTS_MAX};
 use crate::names::{self, Class};
 use crate::print::{Text, print};
 use crate::refusal::{FIRST, refuse, unverified};
@@ -66,6 +65,40 @@ pub(crate) fn gate(image: &Image, claimant: &mut dyn Claimant<'_>) -> Result<Bod
     report.or(Body { lines, registers, cost })
 }
 
+impl Gates {
+    /// Verifies a gate of a module and adds it. `module` is what an entry that calls it says it needs
+    /// ([`VerifiedEntry::modules`](crate::VerifiedEntry::modules)).
+    ///
+    /// # Errors
+    /// What stands against its body, or its name.
+    pub fn add(&mut self, module: &str, image: Image, claimant: &mut dyn Claimant<'_>) -> Result<(), Report> {
+        let body = gate(&image, claimant)?;
+        let Image { name, span, arguments, results, version, architecture, .. } = image;
+        let mut report = Report::default();
+        if name.len() > GATE_NAME_BYTES_MAX {
+            let most = GATE_NAME_BYTES_MAX as u64;
+            report.add(span, Reason::Limit { what: "bytes of a gate's name", most });
+        }
+        if self.gates.contains_key(&name) {
+            report.add(span, Reason::Duplicate(name.clone()));
+        }
+        report.or(())?;
+        let passed = arguments.len() + results.len() + gates::PARAMETERS_OF_MODULE;
+        let gate = Gate {
+            module: module.to_owned(),
+            arguments,
+            results,
+            lines: body.lines.iter().map(|line| gates::renamed(line)).collect(),
+            version,
+            architecture,
+            registers: body.registers,
+            cost: body.cost + passed as u64,
+        };
+        self.gates.insert(name, gate);
+        Ok(())
+    }
+}
+
 fn is_allowed(statement: &Statement) -> bool {
     match statement {
         Statement::Label(..) => true,
@@ -92,33 +125,6 @@ fn declarations<'a>(variables: &'a [Statement]) -> Option<(Declared<'a>, [u32; 4
         }
     }
     next.is_none().then_some((declared, counts))
-}
-
-/// The text of a sequence before an access to the protected window: of the address only those bits are left that choose a
-/// place in it.
-pub(crate) fn protected(lead: &[&Instruction], access: &Access<'_>) -> Option<Vec<String>> {
-    let first = lead.first()?;
-    let from = super::sequence::source(first, 1, Class::Double)?;
-    let mut lines = Vec::with_capacity(4);
-    let mut masked = from;
-    if first.opcode == "add" {
-        let offset = super::sequence::integer(first, 2)?;
-        lines.push(format!("add.s64 %bh_a, {from}, {offset}"));
-        masked = "%bh_a";
-    }
-    lines.push(format!("and.b64 %bh_a, {masked}, %bh_gmask"));
-    if access.bytes > 1 {
-        lines.push(format!("and.b64 %bh_a, %bh_a, -{}", access.bytes));
-    }
-    lines.push("or.b64 %bh_a, %bh_a, %bh_gbase".to_owned());
-    let fits = access.address.offset == 0 && access.extent == access.bytes;
-    (fits && super::sequence::is_through(access, "%bh_a")).then_some(lines)
-}
-
-/// Whether that is what a lead means to be.
-pub(crate) fn is_protected(lead: &[&Instruction]) -> bool {
-    lead.iter()
-        .any(|found| matches!(found.operands.get(2), Some(Operand::Register(name)) if name == "%bh_gmask"))
 }
 
 /// How many modules' gates an entry calls, by its parameters, and the rest of those.

@@ -7,12 +7,11 @@
 
 use std::collections::BTreeMap;
 
+use crate::access;
 use crate::ast::{Instruction, Item, Module, Span, Statement};
-use crate::limits::GATE_NAME_BYTES_MAX;
 use crate::names::{self, Class};
-use crate::report::{Reason, Report};
+
 use crate::table::{self, Row, Treatment};
-use crate::{Claimant, access, gate_bodies};
 
 /// The pragma that stands before an access to the protected window.
 pub const PROTECTED: &str = "\"bulkhead protected\"";
@@ -33,7 +32,7 @@ pub const PARAMETERS_OF_MODULE: usize = PARAMETERS.len();
 /// The gates that a text may call.
 #[derive(Debug, Clone, Default)]
 pub struct Gates {
-    gates: BTreeMap<String, Gate>,
+    pub(crate) gates: BTreeMap<String, Gate>,
 }
 
 /// A gate's confined body, which whoever confined it takes to be good.
@@ -64,10 +63,10 @@ pub struct Gate {
     pub arguments: Vec<Class>,
     /// The registers that it returns.
     pub results: Vec<Class>,
-    lines: Vec<String>,
+    pub(crate) lines: Vec<String>,
     /// The PTX version and the architecture that it is written in.
-    version: (u32, u32),
-    architecture: String,
+    pub(crate) version: (u32, u32),
+    pub(crate) architecture: String,
     /// How many registers of each class it has.
     pub registers: [u32; 4],
     /// What it costs, and what passes its arguments.
@@ -90,38 +89,6 @@ pub struct GateSummary {
 }
 
 impl Gates {
-    /// Verifies a gate of a module and adds it. `module` is what an entry that calls it says it needs
-    /// ([`VerifiedEntry::modules`](crate::VerifiedEntry::modules)).
-    ///
-    /// # Errors
-    /// What stands against its body, or its name.
-    pub fn add(&mut self, module: &str, image: Image, claimant: &mut dyn Claimant<'_>) -> Result<(), Report> {
-        let body = gate_bodies::gate(&image, claimant)?;
-        let Image { name, span, arguments, results, version, architecture, .. } = image;
-        let mut report = Report::default();
-        if name.len() > GATE_NAME_BYTES_MAX {
-            let most = GATE_NAME_BYTES_MAX as u64;
-            report.add(span, Reason::Limit { what: "bytes of a gate's name", most });
-        }
-        if self.gates.contains_key(&name) {
-            report.add(span, Reason::Duplicate(name.clone()));
-        }
-        report.or(())?;
-        let passed = arguments.len() + results.len() + PARAMETERS.len();
-        let gate = Gate {
-            module: module.to_owned(),
-            arguments,
-            results,
-            lines: body.lines.iter().map(|line| renamed(line)).collect(),
-            version,
-            architecture,
-            registers: body.registers,
-            cost: body.cost + passed as u64,
-        };
-        self.gates.insert(name, gate);
-        Ok(())
-    }
-
     /// Adds gates that were verified elsewhere; else answers the first name that both have.
     pub fn join(&mut self, others: &Self) -> Result<(), String> {
         if let Some(name) = others.gates.keys().find(|name| self.gates.contains_key(*name)) {
@@ -291,7 +258,7 @@ pub fn prefix(class: Class) -> &'static str {
 
 /// The line of a body on registers and labels that only gates have. In a canonical text `%` begins the name of a register
 /// and `$L` that of a label.
-fn renamed(line: &str) -> String {
+pub(crate) fn renamed(line: &str) -> String {
     let mut out = String::with_capacity(line.len() + 16);
     let mut rest = line;
     while let Some(at) = rest.find(['%', '$']) {

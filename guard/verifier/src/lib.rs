@@ -234,6 +234,7 @@ mod claimant;
 mod extents;
 mod footprint;
 mod gate_bodies;
+mod lines;
 mod meets;
 mod refusal;
 mod sequence;

@@ -12,12 +12,13 @@
 
 use crate::ast::{Instruction, Operand, Span, Statement};
 use crate::claims::{self, Place};
+use crate::convergence;
+use crate::lines::strip;
 use crate::maps::HashSet;
 use crate::names::{self, LANES};
 use crate::refusal::unverified;
 use crate::report::Reason;
 use crate::table::{self, BarrierKind, Row};
-use crate::{convergence, fuel};
 
 /// How all lanes of a warp meet where nothing waits for lanes but this.
 const MEET: &str = "bar.warp.sync -1";
@@ -132,15 +133,15 @@ impl Lanes {
         copies: bool,
     ) -> Option<(Met, &'a [Statement])> {
         let ended = |rest| end(rest, copies);
-        let found = if let Some(rest) = fuel::strip(statements, &[MEET]) {
+        let found = if let Some(rest) = strip(statements, &[MEET]) {
             // Where all come, it waits for nobody else.
             self.by_barrier |= !self.together();
             (Met::Others, rest)
         } else if let Some(rest) = self.comes_to(statements, "%bh_lo") {
             let rest = self.votes(rest, LEFT_OF_WHOLE);
-            let rest = ended(fuel::strip(rest, &[IS_WHOLE])?)?;
+            let rest = ended(strip(rest, &[IS_WHOLE])?)?;
             // All 32 come here, and wait for each other. The device may run them apart even so.
-            (Met::Whole, ended(fuel::strip(rest, &[MEET, HERE_OF_WHOLE, IS_WHOLE])?)?)
+            (Met::Whole, ended(strip(rest, &[MEET, HERE_OF_WHOLE, IS_WHOLE])?)?)
         } else if let Some(rest) = self.comes_to(statements, LANES) {
             let is_tenants = is_vote_of_all(rest);
             if is_tenants {
@@ -149,7 +150,7 @@ impl Lanes {
             }
             let voted = if is_tenants { rest } else { self.votes(rest, LEFT) };
             self.here = true;
-            let asked = fuel::strip(voted, &[ARE_LEFT]).filter(|_| voted.len() < rest.len());
+            let asked = strip(voted, &[ARE_LEFT]).filter(|_| voted.len() < rest.len());
             asked.and_then(ended).map_or((Met::Others, voted), |rest| (Met::Fewer, rest))
         } else {
             // Of the lanes that are here, those with the same word come here, too. A device may run them apart from the others.
@@ -167,7 +168,7 @@ impl Lanes {
 
     /// What is left behind a vote, where there is one.
     fn votes<'a>(&mut self, statements: &'a [Statement], line: &str) -> &'a [Statement] {
-        let voted = fuel::strip(statements, &[line]);
+        let voted = strip(statements, &[line]);
         self.by_vote |= voted.is_some();
         self.by_match |= voted.is_none();
         voted.unwrap_or(statements)
@@ -223,7 +224,7 @@ impl Lanes {
 
 /// What is left behind where a thread ends under `%bh_q`.
 fn end(statements: &[Statement], copies: bool) -> Option<&[Statement]> {
-    if copies { fuel::strip(statements, &[WAIT, END]) } else { fuel::strip(statements, &[END]) }
+    if copies { strip(statements, &[WAIT, END]) } else { strip(statements, &[END]) }
 }
 
 /// What is left behind a match among the lanes that are here, on a word.

@@ -5,7 +5,6 @@ use crate::access::Access;
 use crate::ast::{AddressBase, Instruction, Operand, Space};
 use crate::declarations::{Declared, SharedBounds};
 use crate::extents::Extent;
-use crate::gate_bodies;
 use crate::limits::{DYNAMIC_SPAN_MAX, EXTENT_BOUND, OFFSET_BOUND};
 use crate::names::Class;
 use crate::numbers::Numbers;
@@ -36,8 +35,8 @@ pub(crate) fn check<'l, 'a>(
     (facts, is_fast): (&Numbers<'a>, bool),
 ) -> Result<(&'l [&'a Instruction], Rests<'a>), Reason> {
     let expected = match access.space {
-        Space::Global if declared.in_gate && gate_bodies::is_protected(lead) => {
-            gate_bodies::protected(lead, access).map(|lines| (lines, Rests::default()))
+        Space::Global if declared.in_gate && is_protected(lead) => {
+            protected(lead, access).map(|lines| (lines, Rests::default()))
         }
         Space::Global => global(lead, access, is_fast.then_some(facts)),
         Space::Shared => shared(lead, access, declared, facts)
@@ -310,4 +309,31 @@ fn clamped(lead: &[&Instruction], access: &Access<'_>, declared: &Declared<'_>) 
     lines.push("cvt.u64.u32 %bh_a, %bh_lo".to_owned());
     lines.push("add.s64 %bh_a, %bh_o, %bh_a".to_owned());
     Some(lines)
+}
+
+/// The text of a sequence before an access to the protected window: of the address only those bits are left that choose a
+/// place in it.
+fn protected(lead: &[&Instruction], access: &Access<'_>) -> Option<Vec<String>> {
+    let first = lead.first()?;
+    let from = source(first, 1, Class::Double)?;
+    let mut lines = Vec::with_capacity(4);
+    let mut masked = from;
+    if first.opcode == "add" {
+        let offset = integer(first, 2)?;
+        lines.push(format!("add.s64 %bh_a, {from}, {offset}"));
+        masked = "%bh_a";
+    }
+    lines.push(format!("and.b64 %bh_a, {masked}, %bh_gmask"));
+    if access.bytes > 1 {
+        lines.push(format!("and.b64 %bh_a, %bh_a, -{}", access.bytes));
+    }
+    lines.push("or.b64 %bh_a, %bh_a, %bh_gbase".to_owned());
+    let fits = access.address.offset == 0 && access.extent == access.bytes;
+    (fits && is_through(access, "%bh_a")).then_some(lines)
+}
+
+/// Whether that is what a lead means to be.
+fn is_protected(lead: &[&Instruction]) -> bool {
+    lead.iter()
+        .any(|found| matches!(found.operands.get(2), Some(Operand::Register(name)) if name == "%bh_gmask"))
 }

@@ -7,7 +7,7 @@
 //! the counter is no closer to the greatest number than a step.
 
 use crate::ast::{Instruction, Operand, Predicate, Statement};
-use crate::fuel::strip;
+use crate::lines::strip;
 use crate::maps::HashSet;
 use crate::names::{self, Class};
 use crate::print::Text;

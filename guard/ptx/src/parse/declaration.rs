@@ -9,7 +9,7 @@ use crate::tokens::TokenKind;
 
 /// Takes a state space where one comes next.
 pub(super) fn space(cursor: &mut Cursor<'_>) -> Option<Space> {
-    let space = super::space_named(cursor.peek_text())?;
+    let space = space_named(cursor.peek_text())?;
     cursor.bump();
     Some(space)
 }
@@ -128,7 +128,7 @@ fn alignment(cursor: &mut Cursor<'_>) -> Parsed<u32> {
 fn pointer_attribute(cursor: &mut Cursor<'_>) -> Parsed<String> {
     cursor.bump();
     let mut text = ".ptr".to_owned();
-    if super::space_named(cursor.peek_text()).is_some() {
+    if space_named(cursor.peek_text()).is_some() {
         text.push(' ');
         text.push_str(cursor.peek_text());
         cursor.bump();
@@ -229,6 +229,19 @@ pub(super) fn type_named(word: &str) -> Option<Type> {
         ".texref" => Type::Texref,
         ".samplerref" => Type::Samplerref,
         ".surfref" => Type::Surfref,
+        _ => return None,
+    })
+}
+
+/// The state space that a dotted word names.
+fn space_named(word: &str) -> Option<Space> {
+    Some(match word {
+        ".reg" => Space::Register,
+        ".global" => Space::Global,
+        ".shared" => Space::Shared,
+        ".local" => Space::Local,
+        ".const" => Space::Constant,
+        ".param" => Space::Parameter,
         _ => return None,
     })
 }

@@ -1,8 +1,7 @@
 //! Constant expressions, which the tree holds by their value (PTX ISA, "Constant Expressions").
 
-use super::WARP_SIZE;
 use super::cursor::{Cursor, Parsed};
-use super::number::{Literal, literal};
+use super::number::{Literal, WARP_SIZE, literal};
 use crate::ast::{Operand, Span};
 use crate::report::{Reason, shorten};
 use crate::tokens::TokenKind;

@@ -11,14 +11,12 @@ mod number;
 mod operand;
 mod statement;
 
-use crate::ast::{Function, FunctionKind, HeaderSpans, Item, Linkage, Module, Space, Span};
+use crate::ast::{Function, FunctionKind, HeaderSpans, Item, Linkage, Module, Span};
 use crate::limits::{ENTRIES_MAX, STATEMENTS_MAX, TEXT_BYTES_MAX};
 use crate::report::{Reason, Report};
 use crate::tokens::TokenKind;
 use cursor::{Cursor, Parsed};
-
-/// PTX's name for the number of threads in a warp.
-pub const WARP_SIZE: &str = "WARP_SZ";
+pub use number::WARP_SIZE;
 
 /// Parses one PTX module.
 ///
@@ -189,19 +187,6 @@ fn function(cursor: &mut Cursor<'_>, linkage: Linkage, kind: FunctionKind) -> Pa
         Some(statement::body(cursor)?)
     };
     Ok(Function { kind, linkage, name, returns, parameters, attributes, directives, body, span })
-}
-
-/// The state space that a dotted word names.
-fn space_named(word: &str) -> Option<Space> {
-    Some(match word {
-        ".reg" => Space::Register,
-        ".global" => Space::Global,
-        ".shared" => Space::Shared,
-        ".local" => Space::Local,
-        ".const" => Space::Constant,
-        ".param" => Space::Parameter,
-        _ => return None,
-    })
 }
 
 #[cfg(test)]

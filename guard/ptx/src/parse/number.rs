@@ -1,5 +1,8 @@
 //! PTX literals.
 
+/// PTX's name for the number of threads in a warp.
+pub const WARP_SIZE: &str = "WARP_SZ";
+
 /// The value of a literal.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Literal {

@@ -2,10 +2,9 @@
 
 use super::cursor::{Cursor, Parsed};
 use super::expression::{self, constant, offset};
-use super::number::{Literal, literal};
+use super::number::{Literal, WARP_SIZE, literal};
 use crate::ast::{Address, AddressBase, Operand};
 use crate::limits::OPERAND_NESTING_MAX;
-use crate::parse::WARP_SIZE;
 use crate::report::{Reason, shorten};
 use crate::tokens::TokenKind;
 

@@ -1,6 +1,7 @@
 //! What instructions do with the other lanes of their warp and the other threads of their block.
 
-use super::{Row, Treatment, is_of_several};
+use super::cost::is_of_several;
+use super::row::{Row, Treatment};
 
 use crate::ast::{Instruction, Operand};
 use crate::report::Reason;

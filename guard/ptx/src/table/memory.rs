@@ -1,6 +1,6 @@
 //! Rows of opcodes that access memory in a way that can be confined.
 
-use super::{Align, Effect, Memory, Row, Treatment, Width, row};
+use super::row::{Align, Effect, Memory, Row, Treatment, Width, row};
 
 const ORDER: &str = "weak volatile relaxed acquire release acq_rel cta gpu sys";
 const CACHE: &str = "ca cg cs lu cv wb wt";

@@ -9,10 +9,12 @@
 //! the most words counts. An instruction whose modifiers stand in another order falls back to its opcode's row,
 //! so that row must not know the words of a form that it does not describe.
 
+mod cost;
 mod lanes;
 mod memory;
 mod refused;
 mod registers;
+mod row;
 #[cfg(test)]
 mod support;
 
@@ -21,152 +23,13 @@ use std::sync::LazyLock;
 use crate::ast::{AddressBase, Instruction, Operand};
 use crate::report::Reason;
 
+pub use cost::{cost, is_video};
 use lanes::check_barrier;
 pub use lanes::{
     BarrierKind, WHOLE, barrier_kind, is_for_all_left, is_for_warps, names_all_lanes, parts,
     promises_all_lanes, waits_for_block, waits_for_lanes,
 };
-
-/// What the guard does about an opcode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Treatment {
-    /// Works on registers only: passes as it is.
-    Pure,
-    /// Moves registers, literals and the addresses of shared, local and constant variables.
-    Move,
-    /// Reads memory.
-    Load,
-    /// Writes memory.
-    Store,
-    /// Reads and writes memory and returns what was there.
-    Atomic,
-    /// Reads and writes memory.
-    Reduction,
-    /// Reads memory and writes it elsewhere, some time before the thread has waited for that.
-    Copy,
-    /// Goes to a label.
-    Branch,
-    /// Waits for other threads: see `check_barrier`.
-    Barrier,
-    /// Touches caches only, or says when kernels may start early, which none does: left out.
-    Hint,
-    /// Calls a gate: stands for the text of that while a body is confined. What its name begins with no text has.
-    Gate,
-    /// Never passes, for this reason.
-    Refused(Refusal),
-}
-
-/// Why an opcode never passes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
-    /// There is no rule for it yet.
-    NotImplemented(&'static str),
-    /// It would break a neighbour.
-    NotAllowed(&'static str, &'static str),
-}
-
-/// What an access does to memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Effect {
-    /// Reads it.
-    Reads,
-    /// Writes it.
-    Writes,
-    /// Reads and writes it.
-    Updates,
-    /// Neither, but caches or their policies are told of the address.
-    Touches,
-}
-
-/// How many bytes an access covers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Width {
-    /// Those of the type and vector that the modifiers name.
-    Typed,
-    /// So many.
-    Bytes(u64),
-    /// As many as this operand says.
-    Operand(usize),
-    /// Rows of a matrix, a stride apart that an operand gives.
-    Matrix,
-    /// The box of a tensor map.
-    Tensor,
-    /// What a texture or surface handle stands for.
-    Handle,
-}
-
-/// The alignment that an access needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Align {
-    /// That of its width.
-    Natural,
-    /// So many bytes.
-    Bytes(u64),
-}
-
-/// One address among an instruction's operands. Where it is optional and not there, nothing is accessed. Where
-/// an instruction names several state spaces, they are those of its addresses in order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Memory {
-    /// Which operand it is.
-    pub operand: usize,
-    /// What is done there.
-    pub effect: Effect,
-    /// The state spaces that PTX permits, by their modifiers; `generic` where none has to be named.
-    pub spaces: &'static str,
-    /// How much is accessed.
-    pub width: Width,
-    /// How it has to be aligned.
-    pub align: Align,
-}
-
-impl Memory {
-    /// Whether PTX permits a state space here.
-    pub fn permits(&self, space: &str) -> bool {
-        holds_word(self.spaces, space)
-    }
-}
-
-/// One row of the table.
-#[derive(Debug)]
-pub struct Row {
-    /// The opcode, for a form with the modifiers that it starts with.
-    pub name: &'static str,
-    /// What to do about it.
-    pub treatment: Treatment,
-    /// How many operands, counted from the first, are written.
-    pub destinations: usize,
-    least: usize,
-    most: usize,
-    modifiers: &'static [&'static str],
-    /// The operands that are addresses.
-    pub memory: &'static [Memory],
-}
-
-const INT: &str = "u16 s16 u32 s32 u64 s64";
-const BITS: &str = "b16 b32 b64";
-const FLOAT: &str = "f16 f16x2 bf16 bf16x2 f32 f64";
-
-const fn row(
-    name: &'static str,
-    treatment: Treatment,
-    (destinations, least, most): (usize, usize, usize),
-    modifiers: &'static [&'static str],
-) -> Row {
-    Row { name, treatment, destinations, least, most, modifiers, memory: &[] }
-}
-
-impl Row {
-    /// The modifiers that an instruction of this form starts with.
-    fn form(&self) -> impl Iterator<Item = &'static str> {
-        self.name.split('.').skip(1)
-    }
-
-    /// The address at an operand.
-    pub fn memory_at(&self, operand: usize) -> Option<&'static Memory> {
-        self.memory.iter().find(|memory| memory.operand == operand)
-    }
-}
+pub use row::{Align, CLEAR, Effect, GATE, Memory, Refusal, Row, Treatment, WAIT_ALL, Width};
 
 /// Each sorted by name.
 const TABLES: [&[Row]; 3] = [registers::ROWS, memory::ROWS, refused::ROWS];
@@ -298,107 +161,10 @@ fn written_twice<'a>(row: &Row, instruction: &'a Instruction) -> Option<&'a str>
     twice
 }
 
-/// A thread sleeps for no more than a millisecond (PTX ISA, "nanosleep"), in nanoseconds.
-const NANOSLEEP_MAX: i128 = 1_000_000;
-
-/// What a sleep of so many nanoseconds counts: it may last twice as long, and a unit is some 20 ns where all threads of a
-/// device contend.
-fn nanosleep_cost(nanoseconds: i128) -> u64 {
-    16 + u64::try_from(nanoseconds / 10).unwrap_or(u64::MAX)
-}
-
-/// What an instruction counts against the budget of a thread that has not looked at its session's flag: about how
-/// many others it takes as long as at worst, where all threads of the device contend.
-pub fn cost(row: &Row, instruction: &Instruction) -> u64 {
-    let global = instruction.modifiers.iter().any(|modifier| modifier == "global");
-    match (row.treatment, row.name) {
-        // Not merged and not cached, and not measured yet: as the slowest of what is.
-        (Treatment::Load | Treatment::Store, _)
-            if instruction.modifiers.iter().any(|word| word == "mmio") =>
-        {
-            512
-        }
-        (Treatment::Atomic | Treatment::Reduction, _) => match (global, is_ordered(instruction)) {
-            (true, _) => 512,
-            (false, true) => 96,
-            (false, false) => 32,
-        },
-        (_, "wmma.load" | "wmma.store") => 64,
-        (_, "mma" | "wmma.mma" | "ldmatrix" | "stmatrix" | "movmatrix") => 16,
-        // Whose order all the device or the system sees: as a fence.
-        (Treatment::Load | Treatment::Store, _) if is_ordered(instruction) => 64,
-        (Treatment::Load | Treatment::Store, _) => {
-            // Local memory is the device's too, as soon as lanes scatter there.
-            if global || instruction.modifiers.iter().any(|modifier| modifier == "local") { 8 } else { 1 }
-        }
-        (Treatment::Barrier | Treatment::Copy, _) => 8,
-        (_, "cp.async.wait_group" | WAIT_ALL) => 8,
-        (_, "membar" | "fence") => 64,
-        (_, "nanosleep") => match instruction.operands.first() {
-            Some(Operand::Integer(nanoseconds @ 0..NANOSLEEP_MAX)) => nanosleep_cost(*nanoseconds),
-            _ => nanosleep_cost(NANOSLEEP_MAX),
-        },
-        (Treatment::Gate, _) | (_, CLEAR) => match instruction.operands.last() {
-            Some(Operand::Integer(cost)) => u64::try_from(*cost).unwrap_or(u64::MAX),
-            _ => u64::MAX,
-        },
-        (Treatment::Pure, _) => pure_cost(row, instruction),
-        (Treatment::Move | Treatment::Branch | Treatment::Hint | Treatment::Refused(_), _) => 1,
-    }
-}
-
-/// Whether an access acquires or releases for more than its block.
-fn is_ordered(instruction: &Instruction) -> bool {
-    let has = |word: &str| instruction.modifiers.iter().any(|modifier| modifier == word);
-    (has("acquire") || has("release") || has("acq_rel")) && !has("cta")
-}
-
-/// What an instruction counts that computes: about how many instructions ptxas makes of it for sm_90, where that are many
-/// (CUDA 13.0; `div.rn.f32` 110, `rem.s64` 80, `sqrt.rn.f64` 56, `fns` and `vavrg4` 48).
-fn pure_cost(row: &Row, instruction: &Instruction) -> u64 {
-    let has = |word: &str| instruction.modifiers.iter().any(|modifier| modifier == word);
-    let is_wide = has("f64") || has("u64") || has("s64");
-    let is_rounded = ["rn", "rz", "rm", "rp"].into_iter().any(has);
-    match row.name {
-        "div" if has("full") || has("approx") => 8,
-        "div" | "rem" if is_wide || is_rounded => 128,
-        "div" | "rem" => 32,
-        "rcp" | "sqrt" | "rsqrt" if is_wide || is_rounded => 64,
-        "fns" => 64,
-        _ if is_video(row) && row.name.ends_with(['2', '4']) => 48,
-        _ if is_video(row) => 8,
-        "mul" | "mad" if is_wide && has("hi") => 20,
-        "bfe" | "bfi" | "bfind" | "sad" if is_wide || has("b64") => 20,
-        _ => 1,
-    }
-}
-
-/// Whether ptxas makes a function of an instruction, or branches in which lanes may be apart.
-fn is_of_several(row: &Row, instruction: &Instruction) -> bool {
-    row.treatment == Treatment::Pure
-        && matches!(row.name, "div" | "rem" | "rcp" | "sqrt" | "rsqrt" | "fns")
-        && pure_cost(row, instruction) > 8
-}
-
-/// Whether an instruction works on bytes and halves of words, and takes parts of registers.
-pub fn is_video(row: &Row) -> bool {
-    row.name.starts_with('v') && row.name != "vote"
-}
-
-/// Waits for all copies that the thread has begun.
-pub const WAIT_ALL: &str = "cp.async.wait_all";
-
 /// Whether an instruction begins a copy that goes on beside its thread.
 pub fn copies(instruction: &Instruction) -> bool {
     row_of(instruction).is_some_and(|row| row.treatment == Treatment::Copy)
 }
-
-/// What calls a gate: what it returns, which of the gates it is, what it is called with and what it costs.
-pub const GATE: &str = "%gate";
-
-/// What zeroes the local variable in a loop, and what that costs, until all else is confined. What its name begins with no
-/// text has.
-pub const CLEAR: &str = "%clear";
 
 /// Whether an instruction writes global memory.
 pub fn writes_global(row: &Row, instruction: &Instruction) -> bool {
@@ -419,11 +185,6 @@ pub fn target<'a>(row: &Row, instruction: &'a Instruction) -> Option<&'a str> {
 pub fn ends_path(row: &Row, instruction: &Instruction) -> bool {
     let away = row.treatment == Treatment::Branch || matches!(row.name, "ret" | "exit");
     away && instruction.predicate.is_none()
-}
-
-/// Whether one of the words of `words`, which blanks part, is `word`.
-fn holds_word(words: &str, word: &str) -> bool {
-    words.as_bytes().split(|byte| *byte == b' ').any(|found| found == word.as_bytes())
 }
 
 /// The register that stands for the carry flag among an instruction's reads and writes.

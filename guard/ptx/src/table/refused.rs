@@ -1,7 +1,7 @@
 //! Rows of opcodes that never pass, with the reason, and with what is known of the memory they access.
 
-use super::Effect::{Reads, Touches, Updates, Writes};
-use super::{Align, Effect, Memory, Refusal, Row, Treatment, Width};
+use super::row::Effect::{Reads, Touches, Updates, Writes};
+use super::row::{Align, Effect, Memory, Refusal, Row, Treatment, Width};
 
 const fn missing(
     name: &'static str,

@@ -1,10 +1,11 @@
 //! Rows of opcodes that work on registers: arithmetic, moves, control and barriers.
 
-use super::{BITS, FLOAT, INT, Row, Treatment, row};
+use super::lanes::WHOLE;
+use super::row::{BITS, CLEAR, FLOAT, GATE, INT, Row, Treatment, row};
 
 const ROUND: &str = "rn rz rm rp ftz sat";
 const COMPARE: &str = "eq ne lt le gt ge lo ls hi hs equ neu ltu leu gtu geu num nan and or xor ftz";
-const BARRIER: &[&str] = &["sync warp cta aligned", super::WHOLE];
+const BARRIER: &[&str] = &["sync warp cta aligned", WHOLE];
 const REDUCING_BARRIER: &[&str] = &["cta red aligned popc and or pred u32"];
 
 const fn pure(name: &'static str, operands: usize, modifiers: &'static [&'static str]) -> Row {
@@ -28,8 +29,8 @@ const PRODUCT: &[&str] = &[
 
 /// Sorted by name.
 pub(super) const ROWS: &[Row] = &[
-    row(super::CLEAR, Treatment::Pure, (0, 1, 1), &[]),
-    row(super::GATE, Treatment::Gate, (1, 4, 4), &[]),
+    row(CLEAR, Treatment::Pure, (0, 1, 1), &[]),
+    row(GATE, Treatment::Gate, (1, 4, 4), &[]),
     pure("abs", 2, &[INT, FLOAT, "ftz"]),
     row("activemask", Treatment::Pure, (1, 1, 1), &["b32"]),
     pure("add", 3, &[INT, FLOAT, ROUND, "cc u16x2 s16x2"]),

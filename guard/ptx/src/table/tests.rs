@@ -1,5 +1,6 @@
 //! What the table says of PTX's opcodes.
 
+use super::row::holds_word;
 use super::*;
 use crate::ast::{Function, Item, Statement};
 use crate::parse;

@@ -1,0 +1,91 @@
+//! What instructions cost, in what a thread may spend between two looks at its flag.
+
+use super::row::{CLEAR, Row, Treatment, WAIT_ALL};
+use crate::ast::{Instruction, Operand};
+
+/// A thread sleeps for no more than a millisecond (PTX ISA, "nanosleep"), in nanoseconds.
+const NANOSLEEP_MAX: i128 = 1_000_000;
+
+/// What a sleep of so many nanoseconds counts: it may last twice as long, and a unit is some 20 ns where all threads of a
+/// device contend.
+fn nanosleep_cost(nanoseconds: i128) -> u64 {
+    16 + u64::try_from(nanoseconds / 10).unwrap_or(u64::MAX)
+}
+
+/// What an instruction counts against the budget of a thread that has not looked at its session's flag: about how
+/// many others it takes as long as at worst, where all threads of the device contend.
+pub fn cost(row: &Row, instruction: &Instruction) -> u64 {
+    let global = instruction.modifiers.iter().any(|modifier| modifier == "global");
+    match (row.treatment, row.name) {
+        // Not merged and not cached, and not measured yet: as the slowest of what is.
+        (Treatment::Load | Treatment::Store, _)
+            if instruction.modifiers.iter().any(|word| word == "mmio") =>
+        {
+            512
+        }
+        (Treatment::Atomic | Treatment::Reduction, _) => match (global, is_ordered(instruction)) {
+            (true, _) => 512,
+            (false, true) => 96,
+            (false, false) => 32,
+        },
+        (_, "wmma.load" | "wmma.store") => 64,
+        (_, "mma" | "wmma.mma" | "ldmatrix" | "stmatrix" | "movmatrix") => 16,
+        // Whose order all the device or the system sees: as a fence.
+        (Treatment::Load | Treatment::Store, _) if is_ordered(instruction) => 64,
+        (Treatment::Load | Treatment::Store, _) => {
+            // Local memory is the device's too, as soon as lanes scatter there.
+            if global || instruction.modifiers.iter().any(|modifier| modifier == "local") { 8 } else { 1 }
+        }
+        (Treatment::Barrier | Treatment::Copy, _) => 8,
+        (_, "cp.async.wait_group" | WAIT_ALL) => 8,
+        (_, "membar" | "fence") => 64,
+        (_, "nanosleep") => match instruction.operands.first() {
+            Some(Operand::Integer(nanoseconds @ 0..NANOSLEEP_MAX)) => nanosleep_cost(*nanoseconds),
+            _ => nanosleep_cost(NANOSLEEP_MAX),
+        },
+        (Treatment::Gate, _) | (_, CLEAR) => match instruction.operands.last() {
+            Some(Operand::Integer(cost)) => u64::try_from(*cost).unwrap_or(u64::MAX),
+            _ => u64::MAX,
+        },
+        (Treatment::Pure, _) => pure_cost(row, instruction),
+        (Treatment::Move | Treatment::Branch | Treatment::Hint | Treatment::Refused(_), _) => 1,
+    }
+}
+
+/// Whether an access acquires or releases for more than its block.
+fn is_ordered(instruction: &Instruction) -> bool {
+    let has = |word: &str| instruction.modifiers.iter().any(|modifier| modifier == word);
+    (has("acquire") || has("release") || has("acq_rel")) && !has("cta")
+}
+
+/// What an instruction counts that computes: about how many instructions ptxas makes of it for sm_90, where that are many
+/// (CUDA 13.0; `div.rn.f32` 110, `rem.s64` 80, `sqrt.rn.f64` 56, `fns` and `vavrg4` 48).
+fn pure_cost(row: &Row, instruction: &Instruction) -> u64 {
+    let has = |word: &str| instruction.modifiers.iter().any(|modifier| modifier == word);
+    let is_wide = has("f64") || has("u64") || has("s64");
+    let is_rounded = ["rn", "rz", "rm", "rp"].into_iter().any(has);
+    match row.name {
+        "div" if has("full") || has("approx") => 8,
+        "div" | "rem" if is_wide || is_rounded => 128,
+        "div" | "rem" => 32,
+        "rcp" | "sqrt" | "rsqrt" if is_wide || is_rounded => 64,
+        "fns" => 64,
+        _ if is_video(row) && row.name.ends_with(['2', '4']) => 48,
+        _ if is_video(row) => 8,
+        "mul" | "mad" if is_wide && has("hi") => 20,
+        "bfe" | "bfi" | "bfind" | "sad" if is_wide || has("b64") => 20,
+        _ => 1,
+    }
+}
+
+/// Whether an instruction works on bytes and halves of words, and takes parts of registers.
+pub fn is_video(row: &Row) -> bool {
+    row.name.starts_with('v') && row.name != "vote"
+}
+
+/// Whether ptxas makes a function of an instruction, or branches in which lanes may be apart.
+pub(super) fn is_of_several(row: &Row, instruction: &Instruction) -> bool {
+    row.treatment == Treatment::Pure
+        && matches!(row.name, "div" | "rem" | "rcp" | "sqrt" | "rsqrt" | "fns")
+        && pure_cost(row, instruction) > 8
+}
