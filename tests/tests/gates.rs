@@ -23,6 +23,12 @@ use bulkhead_tests::{
 };
 use capnp::capability::FromClientHook as _;
 
+#[path = "gates/modules.rs"]
+mod modules;
+
+#[path = "gates/claims.rs"]
+mod claims;
+
 /// A log. In its window: how often somebody appended, and from byte 64 on 4095 records of 16 bytes: who, what.
 const GATES: &str = include_str!("../src/log.ptx");
 
@@ -489,121 +495,6 @@ fn a_tenant_that_is_killed_leaves_no_record_half_written() {
 }
 
 #[test]
-fn a_modules_window_is_charged_to_the_session_that_has_it() {
-    let scratch = Scratch::new();
-    let kernel = serving(&scratch);
-    let before = kernel.status().charged_bytes;
-    let poor = kernel.open("poor");
-    let empty = kernel.status().session("poor").expect("it is there").arena_bytes;
-    drop(poor);
-    let terms = Terms { device_bytes: empty + WINDOW_BYTES - 1, ..Terms::default() };
-    let poor = Session::open(&Options { terms, ..kernel.options("poorer") }).expect("a session");
-    let refused = poor.claim_module(kernel.module_token("log")).map(drop).expect_err("it is too much");
-    assert_eq!(refused.code, ErrorCode::OutOfMemory, "{refused}");
-    let log = Log::claim(&kernel);
-    assert_eq!(kernel.status().session("log").expect("it is there").arena_bytes, empty + WINDOW_BYTES);
-    kernel.status().check_ledgers();
-    drop((log, poor));
-    let status = kernel.without(&["log", "poor", "poorer"]);
-    assert_eq!(status.charged_bytes, before, "nothing is charged to nobody");
-}
-
-#[test]
-fn nobody_claims_a_module_without_its_token() {
-    let scratch = Scratch::new();
-    let kernel = serving(&scratch);
-    let session = kernel.open("thief");
-    for token in [SturdyToken([0; 32]), SturdyToken([0xff; 32])] {
-        let refused = session.claim_module(token).map(drop).expect_err("that is no token");
-        assert_eq!(refused.code, ErrorCode::NotFound, "{refused}");
-    }
-    // It is good for a claim, and for nothing else.
-    let refused = session.restore(kernel.module_token("log")).map(drop).expect_err("nothing has that token");
-    assert_eq!(refused.code, ErrorCode::NotFound, "{refused}");
-    let log = Log::claim(&kernel);
-    // Gates are no module: neither their token nor what it stands for reads or writes.
-    let token = log.gates.token(Uses::UntilRevoked).expect("a token");
-    let refused = session.claim_module(token).map(drop).expect_err("that is of gates");
-    assert_eq!(refused.code, ErrorCode::NotFound, "{refused}");
-    use std::os::unix::fs::MetadataExt as _;
-    let file = kernel.socket().with_file_name("log.token");
-    assert_eq!(std::fs::metadata(&file).expect("it is there").mode() & 0o777, 0o600);
-}
-
-#[test]
-fn what_a_host_half_may_not_say_is_refused_and_changes_nothing() {
-    let scratch = Scratch::new();
-    let kernel = serving(&scratch);
-    let token = kernel.module_token("log");
-    status::local(async {
-        let connection = Connection::open(&kernel.socket(), "host").await.expect("a connection");
-        let mut open = connection.kernel.open_session_request();
-        open.get().set_name("host");
-        let opened = open.send().promise.await.expect("an answer");
-        let result::Ok(opened) = opened.get().unwrap().get_result().unwrap().which().unwrap() else {
-            panic!("no session")
-        };
-        let session: gpu_copy_session::Client = opened.unwrap().get_session().unwrap().cast_to();
-        let mut claim = session.claim_module_request();
-        {
-            let mut words = claim.get().init_token();
-            let word = |at: usize| u64::from_le_bytes(token.0[8 * at..][..8].try_into().unwrap());
-            words.set_first(word(0));
-            words.set_second(word(1));
-            words.set_third(word(2));
-            words.set_fourth(word(3));
-        }
-        let claimed = claim.send().promise.await.expect("an answer");
-        let result::Ok(claimed) = claimed.get().unwrap().get_result().unwrap().which().unwrap() else {
-            panic!("no module")
-        };
-        let module = claimed.unwrap().get_module().unwrap();
-        let most = u32::try_from(limits::MODULE_PIECE_BYTES_MAX).unwrap();
-        for (offset, bytes, expected) in [
-            (0, most + 1, ErrorCode::LimitReached),
-            (0, u32::MAX, ErrorCode::LimitReached),
-            (WINDOW_BYTES, 1, ErrorCode::InvalidArgument),
-            (WINDOW_BYTES - 1, 2, ErrorCode::InvalidArgument),
-            (u64::MAX, 1, ErrorCode::InvalidArgument),
-            (u64::MAX, most, ErrorCode::InvalidArgument),
-            (u64::MAX - 65_535, most, ErrorCode::InvalidArgument),
-            (1 << 63, most, ErrorCode::InvalidArgument),
-        ] {
-            let mut read = module.read_request();
-            read.get().set_offset(offset);
-            read.get().set_bytes(bytes);
-            let read = read.send().promise.await.expect("an answer");
-            let refused = match read.get().unwrap().get_result().unwrap().which().unwrap() {
-                result::Error(error) => Error::read(error.unwrap()).code,
-                result::Ok(_) => panic!("{bytes} bytes from {offset:#x} on were read"),
-            };
-            assert_eq!(refused, expected, "{offset:#x} {bytes}");
-            let mut write = module.write_request();
-            write.get().set_offset(offset);
-            write.get().set_data(&vec![0xee; usize::try_from(bytes.min(most + 1)).unwrap()]);
-            let written = write.send().promise.await.expect("an answer");
-            let refused = match written.get().unwrap().get_result().unwrap().which().unwrap() {
-                result::Error(error) => Error::read(error.unwrap()).code,
-                result::Ok(_) => panic!("{bytes} bytes from {offset:#x} on were written"),
-            };
-            assert_eq!(refused, expected, "{offset:#x} {bytes}");
-        }
-        // All of it is as it was.
-        for offset in (0..WINDOW_BYTES).step_by(limits::MODULE_PIECE_BYTES_MAX) {
-            let mut read = module.read_request();
-            read.get().set_offset(offset);
-            read.get().set_bytes(most);
-            let read = read.send().promise.await.expect("an answer");
-            let result::Ok(piece) = read.get().unwrap().get_result().unwrap().which().unwrap() else {
-                panic!("it lies in the window")
-            };
-            let piece = piece.unwrap().get_data().unwrap();
-            assert!(piece.len() == limits::MODULE_PIECE_BYTES_MAX && piece.iter().all(|byte| *byte == 0));
-        }
-    });
-}
-
-#[test]
 fn an_unmodified_cuda_program_calls_gates_that_it_is_given_and_no_others() {
     let scratch = Scratch::new();
     let kernel = serving(&scratch);
@@ -631,106 +522,4 @@ fn an_unmodified_cuda_program_calls_gates_that_it_is_given_and_no_others() {
     assert_ne!(done.code(), Some(0), "{}", done.told());
     assert!(done.stderr.contains("no gates by"), "{}", done.told());
     assert_eq!(log.count(), 96);
-}
-
-#[test]
-fn gates_are_those_of_the_kernels_start_whatever_becomes_of_their_file() {
-    let scratch = Scratch::new();
-    let kernel = serving(&scratch);
-    let log = Log::claim(&kernel);
-    // As if somebody had called whoever it pleases.
-    gates(&scratch, &GATES.replace("ld.const.u64 %caller, [bulkhead_caller];", "mov.u64 %caller, 1;"));
-    let caller = Caller::new(&kernel, "caller", &log.gates);
-    assert_eq!((caller.append(7), log.record(0)), (0, (caller.number(), 7)));
-    std::fs::remove_file(scratch.path().join("log.ptx")).expect("it is there");
-    let other = Caller::new(&kernel, "other", &log.gates);
-    assert_eq!((other.append(8), log.record(1)), (1, (other.number(), 8)));
-}
-
-#[test]
-fn what_the_assembler_makes_of_calls_passes_the_linter() {
-    let ptxas = place::repository().join(".toolchain/cuda/bin/ptxas");
-    if !ptxas.exists() {
-        return skipped("no ptxas: tests/test.sh installs one");
-    }
-    let scratch = Scratch::new();
-    let example = place::repository().join("client/examples/audit_log");
-    let (gates, tenant) = (example.join("gates.ptx"), example.join("tenant.ptx"));
-    let (text, cubin) = (scratch.path().join("text.ptx"), scratch.path().join("code.cubin"));
-    let mut guard = process::bulkhead(&["guard", "--gates"]);
-    let done = process::run(guard.arg(&gates).arg(&tenant).arg("-o").arg(&text), PATIENCE);
-    assert_eq!(done.code(), Some(0), "{}", done.told());
-    let mut assemble = std::process::Command::new(ptxas);
-    let done = process::run(assemble.args(["-arch=sm_90a", "-o"]).arg(&cubin).arg(&text), PATIENCE);
-    assert_eq!(done.code(), Some(0), "{}", done.told());
-    let lint = |gates: &[&std::ffi::OsStr]| {
-        let mut lint = process::bulkhead(&["lint", "--json"]);
-        process::run(lint.arg(&cubin).arg("--text").arg(&text).args(gates), PATIENCE)
-    };
-    let done = lint(&["--gates".as_ref(), gates.as_os_str()]);
-    assert_eq!(done.code(), Some(0), "{}", done.told());
-    for entry in ["append", "read", "forge"] {
-        assert!(done.stdout.contains(&format!("\"{entry}\"")), "{}", done.told());
-    }
-    let done = lint(&[]);
-    assert_eq!(done.code(), Some(1), "{}", done.told());
-    assert!(done.stderr.contains("a gate that is not granted"), "{}", done.told());
-}
-
-#[test]
-fn of_two_modules_that_have_a_name_in_common_a_session_calls_one() {
-    let scratch = Scratch::new();
-    let file = gates(&scratch, GATES);
-    let modules = ["log", "twin"].map(|name| format!("{name}={}:2MiB", file.display()));
-    let kernel = Kernel::with(&["--module", &modules[0], "--module", &modules[1]]);
-    let log = Log::claim(&kernel);
-    let session = kernel.open("twin");
-    let (twin, _) = session.claim_module(kernel.module_token("twin")).expect("the other module");
-    let given = twin.gates().expect("gates");
-    let caller = Caller::new(&kernel, "caller", &log.gates);
-    let refused = caller.session.accept_gates_of(given.token(Uses::One).expect("a token")).map(drop);
-    let refused = refused.expect_err("whose gate would a call be of?");
-    assert_eq!(refused.code, ErrorCode::InvalidArgument, "{refused}");
-    assert!(refused.message.contains("log_append"), "{refused}");
-    // It is as if that had not been tried; and who has accepted the other's has called the other.
-    assert_eq!(caller.append(1), 0);
-    let other = Caller::new(&kernel, "other", &given);
-    assert_eq!((other.append(2), other.append(3)), (0, 1));
-    assert_eq!((log.count(), twin.read_u64(0).expect("a word")), (1, 2));
-    assert_eq!((caller.own(0), other.own(0)), (1, 2));
-}
-
-#[test]
-fn who_has_a_module_and_who_may_call_it_is_shown() {
-    let scratch = Scratch::new();
-    let kernel = serving(&scratch);
-    let shown = |arguments: &[&str]| {
-        let mut status = process::bulkhead(&["status", "--socket"]);
-        let done = process::run(status.arg(kernel.socket()).args(arguments), PATIENCE);
-        assert_eq!(done.code(), Some(0), "{}", done.told());
-        done.stdout
-    };
-    let modules = || {
-        let status: serde_json::Value = serde_json::from_str(&shown(&["--json"])).expect("JSON");
-        status["devices"][0]["modules"].clone()
-    };
-    let module = |session: Option<u32>, callers: &[u32]| {
-        let bytes = WINDOW_BYTES;
-        serde_json::json!([{ "name": "log", "bytes": bytes, "session": session, "callers": callers }])
-    };
-    assert_eq!(modules(), module(None, &[]));
-    assert!(shown(&[]).contains("module log: 2 MiB, nobody's, called by nobody"), "{}", shown(&[]));
-    let log = Log::claim(&kernel);
-    let (first, second) = (kernel.open("first"), kernel.open("second"));
-    let accept = |session: &Session| {
-        session.accept_gates_of(log.gates.token(Uses::One).expect("a token")).expect("gates are accepted")
-    };
-    let (_first, accepted) = (accept(&first), accept(&second));
-    let host = log.session.number();
-    assert_eq!(modules(), module(Some(host), &[first.number(), second.number()]));
-    let line = format!("session {host}'s, called by {}, {}", first.number(), second.number());
-    assert!(shown(&[]).contains(&line), "{}", shown(&[]));
-    let revocation = accepted.close().expect("they are there");
-    assert!(revocation.wait(Moment::Quiescent, PATIENCE).expect("an answer").reached);
-    assert_eq!(modules(), module(Some(host), &[first.number()]));
 }
