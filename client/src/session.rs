@@ -1,5 +1,8 @@
 //! A session: one client's world on one GPU.
 
+mod ring;
+mod work;
+
 use std::{
     os::fd::AsFd,
     path::PathBuf,
@@ -7,19 +10,18 @@ use std::{
         Arc,
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bulkhead_ring::{
-    ArrayCopy, Bind, CompletionReader, Copy, Ended, Full, Pattern, Producer, Record,
+    Bind, CompletionReader, Copy, Ended, Producer, Record,
     memory::{Completion, Ring, Window, fill_and_seal},
 };
 use bulkhead_schema::{Error, ErrorCode, Handle, ModuleData, Stray, bulkhead_capnp as rpc, limits};
 use parking_lot::Mutex;
 
 use crate::{
-    DeviceRange, Entry, Event, Fence, HostSpan, Image, Stream, SturdyToken, Terms,
+    DeviceRange, Entry, Fence, HostSpan, Image, Stream, SturdyToken, Terms,
     barrier::Barriers,
     connection::{Capability, Opened, Remote, answer, broken, default_socket},
     descriptors,
@@ -396,198 +398,6 @@ impl Session {
         &self.inner.staging
     }
 
-    // ---- streams and events ----
-
-    /// Makes a stream. A lower `priority` is more urgent, as in CUDA.
-    ///
-    /// # Errors
-    /// `limitReached` when the session has as many as it may.
-    pub fn create_stream(&self, priority: i32) -> Result<Stream, Error> {
-        self.retire_streams()?;
-        let limit = || Error::new(ErrorCode::LimitReached, "the session has as many streams as it may");
-        let index = self.inner.submit.lock().streams.indices.take(()).ok_or_else(limit)?;
-        self.reserve_stream(index).inspect_err(|_| {
-            self.inner.submit.lock().streams.indices.free(index);
-        })?;
-        self.push(&Record::CreateStream { stream: index, priority })?;
-        Ok(Stream(index))
-    }
-
-    /// Gives a stream up; its work is still done.
-    ///
-    /// # Errors
-    /// Where there is no such stream, or the session is over.
-    pub fn destroy_stream(&self, stream: Stream) -> Result<(), Error> {
-        if stream == Stream::DEFAULT {
-            return Err(Error::new(ErrorCode::InvalidArgument, "the default stream stays"));
-        }
-        self.inner.submit.lock().streams.retiring.push(stream.0);
-        self.retire_streams()
-    }
-
-    /// Frees the indices of destroyed streams whose work has passed.
-    fn retire_streams(&self) -> Result<(), Error> {
-        let mut submit = self.inner.submit.lock();
-        let Submit { producer, streams, .. } = &mut *submit;
-        let Streams { indices, retiring, latest, .. } = streams;
-        retiring.retain(|stream| {
-            // Not the work of the time when it was given up alone: an event of the stream may end after it.
-            let position = latest.get(*stream as usize).copied().unwrap_or(0);
-            let retired = self.inner.page.mark(*stream) >= position
-                && producer.push(&Record::DestroyStream { stream: *stream }).is_ok();
-            if retired {
-                indices.free(*stream);
-            }
-            !retired
-        });
-        drop(submit);
-        self.status()
-    }
-
-    /// Has the device take a timestamp when the stream gets there.
-    ///
-    /// # Errors
-    /// Where the session is over.
-    pub fn record(&self, event: Event, stream: Stream) -> Result<Fence, Error> {
-        let fence = self.push(&Record::RecordEvent { stream: stream.0, event: event.0 })?;
-        let unknown = || Error::new(ErrorCode::InvalidHandle, "no such event");
-        self.inner.submit.lock().events.set(event.0, Some(fence)).ok_or_else(unknown)?;
-        Ok(fence)
-    }
-
-    /// Nanoseconds between two events that the device has reached.
-    ///
-    /// # Errors
-    /// `invalidArgument` where it has not reached one.
-    pub fn elapsed_ns(&self, start: Event, end: Event) -> Result<f64, Error> {
-        // One question at a time: the next answer would overwrite one that nobody has read yet.
-        let _asking = self.inner.asking.lock();
-        let submit = self.inner.submit.lock();
-        let unreached = || Error::new(ErrorCode::InvalidArgument, "an event has not been reached");
-        let stream = submit.events.get(end.0).copied().flatten().ok_or_else(unreached)?.stream.0;
-        drop(submit);
-        let fence = self.push(&Record::Elapsed { stream, start: start.0, end: end.0, reply: REPLY })?;
-        let moves = self.moves();
-        let answered = || self.inner.page.reply(REPLY, fence.position);
-        self.poll(|| answered().is_some() || self.moves() != moves)?;
-        let elapsed = answered().map_or(f64::NAN, f64::from_bits);
-        if elapsed.is_nan() { Err(unreached()) } else { Ok(elapsed) }
-    }
-
-    // ---- work ----
-
-    /// Copies host memory to the device.
-    ///
-    /// # Errors
-    /// Where the lengths differ or the session is over.
-    pub fn copy_to_device(&self, stream: Stream, to: DeviceRange, from: HostSpan) -> Result<Fence, Error> {
-        self.push(&copied_to_device(stream, to, from)?)
-    }
-
-    /// Copies device memory to host memory.
-    ///
-    /// # Errors
-    /// Where the lengths differ or the session is over.
-    pub fn copy_to_host(&self, stream: Stream, to: HostSpan, from: DeviceRange) -> Result<Fence, Error> {
-        self.push(&copied_to_host(stream, to, from)?)
-    }
-
-    /// Copies device memory to device memory.
-    ///
-    /// # Errors
-    /// Where the lengths differ or the session is over.
-    pub fn copy_on_device(&self, stream: Stream, to: DeviceRange, from: DeviceRange) -> Result<Fence, Error> {
-        let copy = copy((to.handle, to.offset, to.bytes), (from.handle, from.offset, from.bytes))?;
-        self.push(&Record::CopyOnDevice { stream: stream.0, copy })
-    }
-
-    /// Copies between an array of the driver's and device memory that begins with `range`, in isolated sessions: what `copy` says of
-    /// the memory and where it begins is not looked at.
-    ///
-    /// # Errors
-    /// Where the session is over. What the executor has against it shows at the next [`Session::wait`].
-    pub fn copy_array(&self, stream: Stream, range: DeviceRange, copy: ArrayCopy) -> Result<Fence, Error> {
-        let copy = ArrayCopy { memory: name(range.handle), offset: range.offset, ..copy };
-        self.push(&Record::CopyArray { stream: stream.0, copy })
-    }
-
-    /// Fills device memory with a pattern; the range is a multiple of the pattern's size.
-    ///
-    /// # Errors
-    /// Where it is not, or the session is over.
-    pub fn fill(&self, stream: Stream, to: DeviceRange, pattern: Pattern) -> Result<Fence, Error> {
-        if !to.bytes.is_multiple_of(pattern.bytes()) {
-            return Err(Error::new(ErrorCode::InvalidArgument, "the range is no multiple of the pattern"));
-        }
-        let count = to.bytes / pattern.bytes();
-        self.push(&Record::Fill { stream: stream.0, to: name(to.handle), offset: to.offset, pattern, count })
-    }
-
-    /// Makes later work of `stream` start after `fence`, without waiting here.
-    ///
-    /// # Errors
-    /// Where the session is over.
-    pub fn wait_on(&self, stream: Stream, fence: Fence) -> Result<(), Error> {
-        if fence.position == 0 || fence.stream == stream {
-            return Ok(());
-        }
-        let record = Record::WaitOn { stream: stream.0, on: fence.stream.0, position: fence.position };
-        self.push(&record).map(|_| ())
-    }
-
-    // ---- waiting ----
-
-    /// Everything submitted to the stream so far.
-    #[must_use]
-    pub fn fence(&self, stream: Stream) -> Fence {
-        let position = self.inner.submit.lock().streams.latest.get(stream.0 as usize).copied().unwrap_or(0);
-        Fence { stream, position }
-    }
-
-    /// Whether a fence has passed.
-    ///
-    /// # Errors
-    /// Where the session is over, or the device refused work.
-    pub fn is_done(&self, fence: Fence) -> Result<bool, Error> {
-        if self.inner.page.mark(fence.stream.0) >= fence.position {
-            return self.refused().map(|()| true);
-        }
-        self.status().map(|()| false)
-    }
-
-    /// Waits until a fence has passed.
-    ///
-    /// # Errors
-    /// Where the session is over, or the device refused work submitted since the last call that said so; `trapped` or
-    /// `assertionFailed` where a thread ended before its time since, perhaps before the fence has passed.
-    pub fn wait(&self, fence: Fence) -> Result<(), Error> {
-        self.watch_until(|| self.inner.page.mark(fence.stream.0) >= fence.position)?;
-        self.wait_quietly(fence)?;
-        self.look(fence.stream)
-    }
-
-    /// As [`Session::wait`], and says nothing of what threads told.
-    pub(crate) fn wait_quietly(&self, fence: Fence) -> Result<(), Error> {
-        self.poll(|| self.inner.page.mark(fence.stream.0) >= fence.position)?;
-        self.refused()
-    }
-
-    /// Whether the session still lives.
-    ///
-    /// # Errors
-    /// Why it does not.
-    pub fn status(&self) -> Result<(), Error> {
-        // The executor may know no more than that it was told to close; then the kernel has said why.
-        let why = |ended: &Ended| code(ended.code) != ErrorCode::SessionLost;
-        let by_executor = self.inner.page.ended();
-        let by_kernel = || self.inner.submit.lock().producer.ended();
-        let ended = by_executor.filter(why).or_else(by_kernel).or(by_executor);
-        match ended {
-            Some(ended) => Err(over(ended)),
-            None => self.inner.remote.status(),
-        }
-    }
-
     /// The work that was submitted and has not passed: the latest of each stream that has some.
     pub(crate) fn outstanding(&self) -> Vec<Fence> {
         let mut submit = self.inner.submit.lock();
@@ -613,125 +423,6 @@ impl Session {
     #[must_use]
     pub fn has_passed(&self, fence: Fence) -> bool {
         self.inner.page.mark(fence.stream.0) >= fence.position
-    }
-
-    /// The latest refusal that nobody has been told of.
-    fn refused(&self) -> Result<(), Error> {
-        let count = self.inner.page.refusals();
-        if count == self.inner.refusals_seen.load(Ordering::Relaxed)
-            || self.inner.refusals_seen.swap(count, Ordering::Relaxed) == count
-        {
-            return Ok(());
-        }
-        let Some(refusal) = self.inner.page.refusal() else { return Ok(()) };
-        let code = code(refusal.code);
-        let message = match code {
-            ErrorCode::WorkLost => {
-                "work that was in flight was lost with its executor; memory and code are as they were"
-            }
-            ErrorCode::LaunchTimeout => "a kernel ran for longer than it may, and was ended",
-            _ => "the device did not carry out work that was submitted",
-        };
-        Err(Error::new(code, message).device(refusal.device))
-    }
-
-    fn poll(&self, done: impl Fn() -> bool) -> Result<(), Error> {
-        self.poll_for(None, done).map(drop)
-    }
-
-    /// Polls until it is `done`; false where the time was up first.
-    pub(crate) fn poll_for(
-        &self,
-        patience: Option<Duration>,
-        done: impl Fn() -> bool,
-    ) -> Result<bool, Error> {
-        let start = Instant::now();
-        loop {
-            for _ in 0..64 {
-                if done() {
-                    return Ok(true);
-                }
-                std::hint::spin_loop();
-            }
-            let waited = start.elapsed();
-            if patience.is_some_and(|patience| waited > patience) {
-                return Ok(false);
-            }
-            if waited > SPIN {
-                self.status()?;
-                if waited < YIELD {
-                    thread::yield_now();
-                } else {
-                    thread::sleep((waited / NAP_FRACTION).min(NAP_MAX));
-                }
-            }
-        }
-    }
-
-    pub(crate) fn push(&self, record: &Record) -> Result<Fence, Error> {
-        let of_stream = matches!(record, Record::CreateStream { .. } | Record::DestroyStream { .. });
-        let stream = if of_stream || record.is_aside() { NO_STREAM } else { record.stream() };
-        self.push_with(stream, |submit| {
-            let position = submit.producer.push(record)?;
-            if matches!(record, Record::WaitOn { .. }) {
-                submit.streams.tie(stream, position);
-            }
-            Ok(position)
-        })
-    }
-
-    /// Pushes a record, unless it may have to wait for the host there: `None` then.
-    pub(crate) fn push_untied(&self, record: &Record) -> Result<Option<Fence>, Error> {
-        let (stream, mut is_tied) = (record.stream(), false);
-        let fence = self.push_with(stream, |submit| {
-            // No barrier is closed meanwhile: the ring's lock is held.
-            is_tied =
-                self.barriers().any_closed() && self.inner.page.mark(stream) < submit.streams.tied(stream);
-            if is_tied { Ok(submit.streams.latest(stream)) } else { submit.producer.push(record) }
-        })?;
-        Ok((!is_tied).then_some(fence))
-    }
-
-    #[inline]
-    pub(crate) fn push_with(
-        &self,
-        stream: u32,
-        mut push: impl FnMut(&mut Submit) -> Result<u64, Full>,
-    ) -> Result<Fence, Error> {
-        if let Some(fence) = self.try_push(stream, &mut push) {
-            return Ok(fence);
-        }
-        self.push_slowly(stream, push)
-    }
-
-    #[inline]
-    fn try_push(
-        &self,
-        stream: u32,
-        push: &mut impl FnMut(&mut Submit) -> Result<u64, Full>,
-    ) -> Option<Fence> {
-        let mut submit = self.inner.submit.lock();
-        let position = push(&mut submit).ok()?;
-        if let Some(latest) = submit.streams.latest.get_mut(stream as usize) {
-            *latest = position;
-        }
-        Some(Fence { stream: Stream(stream), position })
-    }
-
-    /// The ring is full: tries again until there is room or the session is over.
-    #[cold]
-    fn push_slowly(
-        &self,
-        stream: u32,
-        mut push: impl FnMut(&mut Submit) -> Result<u64, Full>,
-    ) -> Result<Fence, Error> {
-        let start = Instant::now();
-        loop {
-            self.nap_for_room(start)?;
-            if let Some(fence) = self.try_push(stream, &mut push) {
-                return Ok(fence);
-            }
-        }
     }
 }
 

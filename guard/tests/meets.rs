@@ -6,6 +6,8 @@ use bulkhead_guard::{Gates, confine, parse, print, verify, verify_claimed};
 #[path = "meets/together.rs"]
 mod together;
 
+use together::{ASK, rows};
+
 const HEAD: &str = ".version 8.0
 .target sm_90
 .address_size 64

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const ASK: &str = "setp.ne.s32 %bh_q, %bh_lo, %bh_m;";
+pub(super) const ASK: &str = "setp.ne.s32 %bh_q, %bh_lo, %bh_m;";
 
 #[test]
 fn lanes_begin_together_and_stay_so_where_all_go_the_same_way() {
@@ -113,7 +113,7 @@ A:
     add.s64 %d2, %d1, %d2;
     st.global.u32 [%d2], %r6;";
 
-fn rows(text: &str) -> bool {
+pub(super) fn rows(text: &str) -> bool {
     verify(text).unwrap().entries()[0].fast.as_ref().unwrap().rows
 }
 

@@ -14,6 +14,8 @@
 //! An executor that breaks the protocol, stays silent, reports that its device is lost or goes away has failed: the link
 //! ends, once, and everything that was asked and not answered fails.
 
+mod asked;
+
 use std::{
     cell::{Cell, OnceCell, RefCell},
     collections::HashMap,
@@ -26,7 +28,6 @@ use std::{
 };
 
 use bulkhead_schema::{Error, ErrorCode, executor_capnp, limits};
-use capnp::{message, serialize};
 use tokio::{
     sync::{Notify, mpsc, oneshot},
     time::Instant,
@@ -43,6 +44,8 @@ use crate::{
     session::Charge,
     transport::packets::{Packets, is_shortage},
 };
+
+pub(crate) use asked::Request;
 
 /// Why the executor of an isolated session is hung up on.
 pub(super) const SESSION_OVER: &str = "its session is over";
@@ -535,45 +538,6 @@ async fn packet(packets: &Packets, receiver: &Receiver, buffer: &mut [u8]) -> io
     let bytes = buffer.get(..length);
     let bytes = bytes.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a packet is too long"))?;
     Ok(Packet { bytes: bytes.to_vec(), passed: Vec::new() })
-}
-
-/// What is asked of an executor, or of two.
-pub(crate) struct Request(message::Builder<message::HeapAllocator>);
-
-impl Request {
-    pub(crate) fn new(build: impl FnOnce(executor_capnp::request::Builder<'_>)) -> Self {
-        let mut message = message::Builder::new_default();
-        build(message.init_root());
-        Self(message)
-    }
-
-    /// Whether it gives something up, or asks only whether the executor is there.
-    fn undoes(&self) -> bool {
-        use executor_capnp::request::Which;
-        let request: Result<executor_capnp::request::Reader<'_>, _> = self.0.get_root_as_reader();
-        request.is_ok_and(|request| {
-            matches!(
-                request.which(),
-                Ok(Which::Describe(())
-                    | Which::EndSession(_)
-                    | Which::CloseSession(_)
-                    | Which::UnmapArena(_)
-                    | Which::Unbind(_)
-                    | Which::Drain(_)
-                    | Which::UnloadImage(_)
-                    | Which::RemoveModule(_)
-                    | Which::RevokeModule(_)
-                    | Which::CloseModule(_))
-            )
-        })
-    }
-
-    fn with_id(&mut self, id: u64) -> Result<Vec<u8>, Error> {
-        let request: Result<executor_capnp::request::Builder<'_>, _> = self.0.get_root();
-        let mut request = request.map_err(|error| Error::new(ErrorCode::Internal, error.to_string()))?;
-        request.set_id(id);
-        Ok(serialize::write_message_to_words(&self.0))
-    }
 }
 
 /// A request that was sent, until it is answered.

@@ -1,5 +1,7 @@
 //! One client's connection and the bootstrap interface.
 
+mod servers;
+
 use std::{
     cell::{Cell, RefCell},
     io,
@@ -10,11 +12,10 @@ use std::{
 
 use bulkhead_schema::{
     Error, ErrorCode, Handle,
-    bulkhead_capnp::{bulkhead, gpu_buffer, gpu_buffer_view, gpu_copy_session, gpu_gates, gpu_session},
+    bulkhead_capnp::{bulkhead, gpu_copy_session, gpu_session},
     limits,
 };
-use capnp::capability::FromClientHook;
-use capnp_rpc::{CapabilityServerSet, RpcSystem, rpc_capnp};
+use capnp_rpc::{RpcSystem, rpc_capnp};
 use futures::io::{BufReader, BufWriter};
 use rustix::net::SendFlags;
 use tokio::{
@@ -32,10 +33,8 @@ use crate::{
     principals::{Counted, Party},
     registry::SturdyToken,
     rpc::{
-        buffer::{Buffer, View},
         firewall::{self, Firewall},
-        module::Gates,
-        reference::{Facet, Reference, Served, write_any},
+        reference::{Facet, Reference, write_any},
     },
     session::{CopyServer, OpenSession, Opening, Parent, Session, SessionServer, Terms},
     task::detached,
@@ -46,6 +45,8 @@ use crate::{
         door::{Arrival, Peer},
     },
 };
+
+pub(crate) use servers::Servers;
 
 /// How long a client that broke the protocol may take to read why it is sent away.
 pub(crate) const FAREWELL: Duration = Duration::from_millis(500);
@@ -69,94 +70,6 @@ pub(crate) struct Connection {
     opening: Cell<usize>,
     /// The memory and the gates that this client was given capabilities for.
     pub(crate) servers: Servers,
-}
-
-/// Capabilities that a client may name as arguments: those that this kernel serves to it.
-#[derive(Default)]
-pub(crate) struct Servers {
-    views: RefCell<CapabilityServerSet<View, gpu_buffer_view::Client>>,
-    buffers: RefCell<CapabilityServerSet<Buffer, gpu_buffer::Client>>,
-    gates: RefCell<CapabilityServerSet<Gates, gpu_gates::Client>>,
-    made: Cell<usize>,
-}
-
-/// Memory that a client named.
-pub(crate) enum Found {
-    View(Rc<View>),
-    Buffer(Rc<Buffer>),
-}
-
-impl Found {
-    pub(crate) fn served(&self) -> &Served {
-        match self {
-            Self::View(view) => &view.0,
-            Self::Buffer(buffer) => &buffer.0,
-        }
-    }
-}
-
-/// After so many new ones, the places of those that are gone are given back.
-const SERVERS_PER_SWEEP: usize = 1024;
-
-impl Servers {
-    fn sweep(&self) {
-        self.made.set(self.made.get() + 1);
-        if self.made.get().is_multiple_of(SERVERS_PER_SWEEP) {
-            self.views.borrow_mut().gc();
-            self.buffers.borrow_mut().gc();
-            self.gates.borrow_mut().gc();
-        }
-    }
-
-    pub(crate) fn view(&self, view: View) -> gpu_buffer_view::Client {
-        self.sweep();
-        self.views.borrow_mut().new_client(view)
-    }
-
-    pub(crate) fn buffer(&self, buffer: Buffer) -> gpu_buffer::Client {
-        self.sweep();
-        self.buffers.borrow_mut().new_client(buffer)
-    }
-
-    pub(crate) fn gates(&self, gates: Gates) -> gpu_gates::Client {
-        self.sweep();
-        self.gates.borrow_mut().new_client(gates)
-    }
-
-    /// The gates that an argument names: of this connection's own, and nothing else.
-    pub(crate) async fn find_gates(
-        connection: &Connection,
-        argument: capnp::Result<gpu_gates::Client>,
-    ) -> Result<Rc<Gates>, Error> {
-        let foreign = || {
-            Error::new(ErrorCode::NotPermitted, "those are no gates that this kernel gave to this connection")
-                .remedy("pass a `GpuGates` that it answered; for other processes there are tokens")
-        };
-        let argument = capnp::capability::get_resolved_cap(argument.map_err(|_| foreign())?).await;
-        let own = connection.servers.gates.borrow();
-        own.get_local_server_of_resolved(&argument).ok_or_else(foreign)
-    }
-
-    /// The memory that an argument names: one of this connection's own, and nothing else.
-    pub(crate) async fn find(
-        connection: &Connection,
-        argument: capnp::Result<gpu_buffer_view::Client>,
-    ) -> Result<Found, Error> {
-        let foreign = || {
-            Error::new(ErrorCode::NotPermitted, "that is no memory that this kernel gave to this connection")
-                .remedy("pass a `GpuBuffer` or `GpuBufferView` that it answered; for other processes there are tokens")
-        };
-        let argument = argument.map_err(|_| foreign())?;
-        // It may be the result of a call that is not answered yet.
-        let view = capnp::capability::get_resolved_cap(argument).await;
-        let buffer: gpu_buffer::Client = view.clone().cast_to();
-        let own = &connection.servers;
-        if let Some(view) = own.views.borrow().get_local_server_of_resolved(&view) {
-            return Ok(Found::View(view));
-        }
-        let found = own.buffers.borrow().get_local_server_of_resolved(&buffer);
-        found.map(Found::Buffer).ok_or_else(foreign)
-    }
 }
 
 impl Connection {

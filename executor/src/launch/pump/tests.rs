@@ -25,7 +25,6 @@ use crate::{
     session::bindings::{Entry, Object, Template, Use},
 };
 
-
 mod arrays;
 mod graphs;
 mod moves;

@@ -8,6 +8,7 @@ use crate::ast::{Item, Operand};
 use crate::claims::fuel::{Fuel, Of as ClaimedOf};
 use crate::limits::PATH_COST_MAX;
 use crate::made;
+use crate::print::Text;
 
 const PATH: u64 = PATH_COST_MAX;
 

@@ -9,6 +9,8 @@ use std::{
 
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sockopt};
 
+use capnp::{message, serialize};
+
 use super::*;
 use crate::{Quota, principals::Principals, transport::door::Peer};
 

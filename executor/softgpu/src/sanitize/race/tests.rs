@@ -28,11 +28,7 @@ fn what_two_threads_do_to_one_byte_is_told_unless_both_read() {
             let mut races = blocks();
             assert_eq!(mistake(&mut races, touches(0, 0, first, 8)), None);
             // The last byte of four.
-            assert_eq!(
-                mistake(&mut races, touches(warp, lane, second, 11)),
-                told,
-                "{first:?} {second:?}"
-            );
+            assert_eq!(mistake(&mut races, touches(warp, lane, second, 11)), told, "{first:?} {second:?}");
             assert_eq!(mistake(&mut races, touches(warp, lane, How::Write, 100)), None);
         }
         let mut races = blocks();
