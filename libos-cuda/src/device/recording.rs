@@ -14,20 +14,26 @@ mod kernels;
 mod shared;
 mod variables;
 
+mod buffers;
+
+mod copies;
+
+mod images;
+
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use bulkhead_client::Export;
 use bulkhead_schema::RefusedEntry;
 use parking_lot::Mutex;
 
-use super::{Error, ErrorCode, Handle, SturdyToken};
+use super::{Error, ErrorCode, Handle};
 
+pub(crate) use buffers::{Barrier, Buffer, HostBuffer};
+pub(crate) use images::{Entry, Image, Parameter};
 pub(crate) use isolated::{Graph, GraphWork};
 pub(crate) use shared::{Received, RemoteFence, Reservation, Share, Signal};
-pub(crate) use variables::Variables;
 
 fn error<T>(code: ErrorCode, text: &str) -> Result<T, Error> {
     Err(Error::new(code, text))
@@ -232,178 +238,7 @@ pub(crate) struct MemoryInfo {
     pub(crate) total_bytes: u64,
 }
 
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Parameter {
-    pub(crate) offset: u32,
-    pub(crate) bytes: u32,
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct Entry {
-    pub(crate) name: String,
-    pub(crate) handle: Handle,
-    pub(crate) parameters: Vec<Parameter>,
-    pub(crate) parameter_bytes: usize,
-    pub(crate) data: Option<(u32, u64)>,
-    pub(crate) threads_max: u32,
-    pub(crate) shared_bytes: u32,
-    pub(crate) local_bytes: u32,
-    pub(crate) constant_bytes: u32,
-    pub(crate) registers: u32,
-    pub(crate) ptx_version: u32,
-    pub(crate) binary_version: u32,
-}
-
-#[derive(Clone)]
-pub(crate) struct Image {
-    entries: Arc<[Entry]>,
-    refused: Arc<[RefusedEntry]>,
-}
-
-impl Entry {
-    pub(crate) fn place_data(&self, _block: &mut [u8]) {}
-
-    pub(crate) fn waits_in_stream(&self) -> bool {
-        false
-    }
-}
-
-impl Image {
-    pub(crate) fn entries(&self) -> &[Entry] {
-        &self.entries
-    }
-
-    pub(crate) fn refused(&self) -> &[RefusedEntry] {
-        &self.refused
-    }
-
-    pub(crate) fn variable(&self, name: &str) -> Result<DeviceRange, Error> {
-        error(ErrorCode::NotFound, name)
-    }
-
-    pub(crate) fn variable_address(&self, name: &str) -> Result<u64, Error> {
-        error(ErrorCode::NotFound, name)
-    }
-
-    pub(crate) fn variables(&self) -> Option<&Variables> {
-        None
-    }
-
-    pub(crate) fn is_managed(&self, _address: u64) -> bool {
-        false
-    }
-
-    pub(crate) fn heap(&self) -> Option<Heap> {
-        None
-    }
-}
-
 pub(crate) struct Heap;
-
-/// A closed barrier; dropping it opens it.
-pub(crate) struct Barrier {
-    closed: Arc<Mutex<BTreeSet<(u32, u64)>>>,
-    fence: Fence,
-}
-
-impl Barrier {
-    pub(crate) fn open(self) {}
-}
-
-impl Drop for Barrier {
-    fn drop(&mut self) {
-        self.closed.lock().remove(&(self.fence.stream, self.fence.position));
-    }
-}
-
-pub(crate) struct Buffer {
-    handle: Handle,
-    address: u64,
-    bytes: u64,
-    /// The fence that its free waits for, where that is not all work.
-    after: Option<Fence>,
-    exported: Mutex<Option<Export>>,
-    state: Arc<Mutex<State>>,
-}
-
-impl Buffer {
-    pub(crate) fn handle(&self) -> Handle {
-        self.handle
-    }
-
-    pub(crate) fn address(&self) -> u64 {
-        self.address
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    pub(crate) fn range(&self, offset: u64, bytes: u64) -> DeviceRange {
-        DeviceRange { handle: self.handle, offset, bytes }
-    }
-
-    pub(crate) fn exported(&self) -> Option<Export> {
-        *self.exported.lock()
-    }
-
-    pub(crate) fn export(&self) -> Result<Export, Error> {
-        let offset = self.address % PAGE_BYTES;
-        let shares_pages = self.bytes < PAGE_BYTES;
-        let slot = self.handle.slot.to_le_bytes();
-        let token = SturdyToken(std::array::from_fn(|at| slot[at % 4]));
-        Ok(*self.exported.lock().get_or_insert(Export { token, offset, shares_pages }))
-    }
-
-    pub(crate) fn free_after(mut self, fence: Fence) {
-        self.after = Some(fence);
-    }
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        let mut state = self.state.lock();
-        state.buffers[self.handle.slot as usize] = None;
-        let exported = self.exported.get_mut().is_some();
-        state.asked.push(Asked::Free { after: self.after.map(|fence| fence.stream), exported });
-    }
-}
-
-pub(crate) struct HostBuffer {
-    handle: Handle,
-    content: Arc<Vec<AtomicU8>>,
-    address: Option<u64>,
-    state: Arc<Mutex<State>>,
-}
-
-impl HostBuffer {
-    pub(crate) fn handle(&self) -> Handle {
-        self.handle
-    }
-
-    pub(crate) fn span(&self, offset: u64, bytes: u64) -> HostSpan {
-        HostSpan { handle: self.handle, offset, bytes }
-    }
-
-    /// As where memory of the program's lies at the device's addresses: another than the first byte's.
-    pub(crate) fn address(&self) -> Option<u64> {
-        self.address
-    }
-
-    pub(crate) fn as_ptr(&self) -> *mut u8 {
-        self.content[0].as_ptr()
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        self.content.len()
-    }
-}
-
-impl Drop for HostBuffer {
-    fn drop(&mut self) {
-        self.state.lock().hosts[self.handle.slot as usize] = None;
-    }
-}
 
 const PAGE_BYTES: u64 = 2 << 20;
 /// Of the names of host memory: one table has the kernel's, two have ours.
@@ -668,85 +503,6 @@ impl Session {
         write: impl FnMut(&mut [u8]),
     ) -> Result<Fence, Error> {
         self.launch_with(stream, entry.handle, launch, entry.parameter_bytes, write)
-    }
-
-    pub(crate) fn copy_to_device(
-        &self,
-        stream: Stream,
-        to: DeviceRange,
-        from: HostSpan,
-    ) -> Result<Fence, Error> {
-        let mut state = self.state.lock();
-        let host = state.host(from)?;
-        for (to, from) in state.device(to)?.iter_mut().zip(&host[from.offset as usize..]) {
-            *to = from.load(Ordering::Relaxed);
-        }
-        state.submit(stream, Asked::Copy { stream: stream.0 })
-    }
-
-    pub(crate) fn copy_to_host(
-        &self,
-        stream: Stream,
-        to: HostSpan,
-        from: DeviceRange,
-    ) -> Result<Fence, Error> {
-        let mut state = self.state.lock();
-        let host = state.host(to)?;
-        for (to, from) in host[to.offset as usize..].iter().zip(state.device(from)?.iter()) {
-            to.store(*from, Ordering::Relaxed);
-        }
-        state.submit(stream, Asked::Copy { stream: stream.0 })
-    }
-
-    pub(crate) fn copy_on_device(
-        &self,
-        stream: Stream,
-        to: DeviceRange,
-        from: DeviceRange,
-    ) -> Result<Fence, Error> {
-        let mut state = self.state.lock();
-        let content = state.device(from)?.to_vec();
-        state.device(to)?.copy_from_slice(&content);
-        state.submit(stream, Asked::Copy { stream: stream.0 })
-    }
-
-    pub(crate) fn fill(&self, stream: Stream, to: DeviceRange, pattern: Pattern) -> Result<Fence, Error> {
-        let unit = match pattern {
-            Pattern::Bits8(value) => vec![value],
-            Pattern::Bits16(value) => value.to_le_bytes().to_vec(),
-            Pattern::Bits32(value) => value.to_le_bytes().to_vec(),
-        };
-        let mut state = self.state.lock();
-        if to.handle.generation == HOST_GENERATION {
-            let span = HostSpan { handle: to.handle, offset: to.offset, bytes: to.bytes };
-            let host = state.host(span)?;
-            let range = host.iter().skip(to.offset as usize).take(to.bytes as usize);
-            range.zip(unit.iter().cycle()).for_each(|(byte, value)| byte.store(*value, Ordering::Relaxed));
-            return state.submit(stream, Asked::Fill { stream: stream.0 });
-        }
-        let range = state.device(to)?;
-        if range.len() % unit.len() != 0 {
-            return error(ErrorCode::InvalidArgument, "not a whole number of elements");
-        }
-        for element in range.chunks_mut(unit.len()) {
-            element.copy_from_slice(&unit);
-        }
-        state.submit(stream, Asked::Fill { stream: stream.0 })
-    }
-
-    pub(crate) fn write(&self, stream: Stream, to: DeviceRange, from: &[u8]) -> Result<(), Error> {
-        // What waits for the host is not staged.
-        self.wait(self.fence(stream))?;
-        let mut state = self.state.lock();
-        state.device(to)?.copy_from_slice(from);
-        state.submit(stream, Asked::Copy { stream: stream.0 }).map(drop)
-    }
-
-    pub(crate) fn read(&self, stream: Stream, to: &mut [u8], from: DeviceRange) -> Result<(), Error> {
-        self.wait(self.fence(stream))?;
-        let mut state = self.state.lock();
-        to.copy_from_slice(state.device(from)?);
-        state.submit(stream, Asked::Copy { stream: stream.0 }).map(drop)
     }
 
     pub(crate) fn wait_on(&self, stream: Stream, fence: Fence) -> Result<(), Error> {

@@ -14,6 +14,8 @@ use crate::ast::Item;
 use crate::claims::numbers::{AtLabel as Claimed, Claim, Numbers as Claims, Of, Turns as ClaimedTurns};
 use crate::made;
 
+mod steps;
+
 fn module(body: &str) -> crate::ast::Module {
     let text = format!(
         ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 a)\n{{\n\
