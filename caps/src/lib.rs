@@ -20,6 +20,7 @@
 //!    quiescent object becomes free.
 //! 6. No owner holds more capabilities than its limit; no root has more descendants than the limit.
 
+mod ending;
 mod error;
 mod kind;
 mod line;
@@ -29,7 +30,7 @@ mod object;
 mod opening;
 mod owner;
 mod revocation;
-mod revoking;
+
 mod taking;
 mod tree;
 mod usage;

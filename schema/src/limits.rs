@@ -1,4 +1,5 @@
-//! Every limit on what a client may send or hold. Asserted where it is enforced.
+//! What a client may send or hold at most. Asserted where it is enforced. Limits of a text are in `limits.rs` of `guard/ptx`
+//! (its size), `guard/verifier` (what it may do) and `guard` (what is written of it).
 
 /// Version of the client protocol; `hello` refuses any other.
 pub const PROTOCOL_VERSION: u32 = 4;

@@ -235,7 +235,7 @@ fn circles(folder: &Path) -> Vec<Vec<String>> {
 #[test]
 fn circles_of_files_are_small() {
     let mut folders = Vec::new();
-    crates(&repository(), &mut folders);
+    crates(repository(), &mut folders);
     assert!(folders.len() > 20, "{folders:?}");
     let mut findings = Vec::new();
     for folder in folders {

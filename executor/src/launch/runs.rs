@@ -1,5 +1,5 @@
 //! Runs of launches: while a stream has work to do, the launches behind it that are in the ring already go to the device
-//! as graphs, which takes a third of the time or less (docs/decisions/0062).
+//! as graphs, which takes a third of the time or less (docs/decisions/0066).
 //!
 //! Only for isolated sessions. A run ends with whatever else is asked of the device, on any stream, and with the pump's
 //! turn: results, order and errors are those of launches one by one.

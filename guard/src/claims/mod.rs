@@ -12,7 +12,7 @@ use std::borrow::Cow;
 
 use bulkhead_verifier::Claimant;
 use bulkhead_verifier::claims::fuel::Fuel;
-use bulkhead_verifier::claims::{Body, Claims, Lanes, Place};
+use bulkhead_verifier::claims::{Body, Claims, Lanes, LanesAt};
 use bulkhead_verifier::fuel::Events;
 
 use crate::ast::Statement;
@@ -85,15 +85,15 @@ fn places_of(statements: &[Statement], together: Together) -> Lanes {
         let Some(mark) = together.mark(index) else { continue };
         let behind = statements.get(index + 1..).unwrap_or_default();
         let place = match (statement, mark) {
-            (Statement::Label(..), _) if together::ends(behind) => Some(Place::Ending),
-            (Statement::Label(..), Mark::Here) => Some(Place::Together),
+            (Statement::Label(..), _) if together::ends(behind) => Some(LanesAt::Ending),
+            (Statement::Label(..), Mark::Here) => Some(LanesAt::Together),
             (Statement::Label(..), Mark::Apart) => {
-                next.filter(|(_, here)| *here).map(|(to, _)| Place::Heading(to))
+                next.filter(|(_, here)| *here).map(|(to, _)| LanesAt::Heading(to))
             }
             // Where a loop ends that each leaves by itself.
             (_, Mark::Here) => {
                 let before = index.checked_sub(1).and_then(|before| together.mark(before));
-                (before == Some(Mark::Apart)).then_some(Place::Together)
+                (before == Some(Mark::Apart)).then_some(LanesAt::Together)
             }
             _ => None,
         };

@@ -3,7 +3,7 @@
 use crate::maps::HashMap;
 
 use super::edges::Passing;
-use super::{Base, Bounding, Fact, Facts, Known as _, Most, Pointer, Stepping, Window};
+use super::{Base, Bounding, CheckedPointer, Fact, Facts, Known as _, Most, Pointer, Stepping};
 use crate::anchors::{self, Check};
 use crate::ast::{Instruction, Operand, Predicate, Statement};
 use crate::limits::CHUNK_COST_MAX;
@@ -53,8 +53,8 @@ impl<'a> Facts<'a> {
         self.checked += check.anchors.len();
         let anchors = || {
             check.anchors.iter().zip(begin..).map(|(anchor, number)| {
-                let window = Window { number, writes: anchor.writes, align: anchor.align };
-                (anchor.register, Base::Window(window))
+                let pointer = CheckedPointer { number, writes: anchor.writes, align: anchor.align };
+                (anchor.register, Base::Checked(pointer))
             })
         };
         let before = self.passing.clone();

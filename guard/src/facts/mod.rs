@@ -28,7 +28,7 @@ use crate::names::{self, Class};
 use crate::table::{self, Row};
 use crate::values::number::{Number, Width};
 use crate::values::refine::Tests;
-use crate::values::value::{Base, Fact, Pointer, Window};
+use crate::values::value::{Base, CheckedPointer, Fact, Pointer};
 use crate::values::{Bounding, Known};
 
 /// Of loops that begin anew at their own labels.

@@ -13,7 +13,7 @@ use crate::maps::HashMap;
 
 /// Where the lanes of a warp are before a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum LanesAt {
     /// All that are left of the warp come here, each of them as often as the others.
     Together,
     /// Each that comes here goes on to that statement, where they are together, or ends; it waits for nobody before.
@@ -58,7 +58,7 @@ impl Body {
 pub struct Lanes {
     /// Where lanes are before statements, by their numbers. At a label of which nothing is claimed they are apart; at other
     /// statements it follows.
-    pub places: HashMap<usize, Place>,
+    pub places: HashMap<usize, LanesAt>,
     /// Of registers that are not here nothing is claimed.
     pub registers: HashMap<String, Uniformity>,
     /// Whether no two rows of a block have a warp in common.
@@ -96,10 +96,10 @@ impl fmt::Display for Claims {
             places.sort_unstable_by_key(|(index, _)| **index);
             for (index, place) in places {
                 match place {
-                    Place::Together => writeln!(out, "{index} together")?,
-                    Place::Heading(to) => writeln!(out, "{index} heading {to}")?,
-                    Place::Ending => writeln!(out, "{index} ending")?,
-                    Place::Apart => writeln!(out, "{index} apart")?,
+                    LanesAt::Together => writeln!(out, "{index} together")?,
+                    LanesAt::Heading(to) => writeln!(out, "{index} heading {to}")?,
+                    LanesAt::Ending => writeln!(out, "{index} ending")?,
+                    LanesAt::Apart => writeln!(out, "{index} apart")?,
                 }
             }
             numbers.fmt(out)?;
@@ -146,10 +146,10 @@ impl FromStr for Claims {
                 }
                 [at, place @ ..] => {
                     let place = match place {
-                        ["together"] => Place::Together,
-                        ["heading", to] => Place::Heading(number(to)?),
-                        ["ending"] => Place::Ending,
-                        ["apart"] => Place::Apart,
+                        ["together"] => LanesAt::Together,
+                        ["heading", to] => LanesAt::Heading(number(to)?),
+                        ["ending"] => LanesAt::Ending,
+                        ["apart"] => LanesAt::Apart,
                         _ => return Err(line.to_owned()),
                     };
                     lanes.places.insert(number(at)?, place);

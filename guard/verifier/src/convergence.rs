@@ -20,7 +20,7 @@
 //! against the claim where it leaves.
 
 use crate::ast::{AddressBase, Instruction, Operand, Span, Statement};
-use crate::claims::{Lanes, Place, Uniformity};
+use crate::claims::{Lanes, LanesAt, Uniformity};
 use crate::declarations;
 use crate::maps::{HashMap, HashSet};
 use crate::names::{self, LANES};
@@ -43,7 +43,7 @@ const QUESTIONS: [&[&str]; 3] = [
 /// Where a claim does not follow, and why.
 pub(crate) fn check(
     statements: &[Statement],
-    first: Place,
+    first: LanesAt,
     claims: &Lanes,
 ) -> Result<Vec<bool>, (Span, Reason)> {
     if !statements.iter().filter_map(known).any(|(row, found)| waits(row, found)) {
@@ -97,7 +97,7 @@ struct Pass<'a> {
     labels: HashMap<&'a str, usize>,
     registers: Registers<'a>,
     /// Where lanes are; `None` where none comes.
-    place: Option<Place>,
+    place: Option<LanesAt>,
     /// Behind a question: before this statement.
     asked: Option<usize>,
 }
@@ -105,22 +105,22 @@ struct Pass<'a> {
 impl<'a> Pass<'a> {
     /// What is not reached holds of all that come there.
     fn is_together(&self) -> bool {
-        self.place.is_none_or(|place| place == Place::Together)
+        self.place.is_none_or(|place| place == LanesAt::Together)
     }
 
     /// What is claimed of a label.
-    fn claimed(&self, label: usize) -> Place {
-        self.claims.places.get(&label).copied().unwrap_or(Place::Apart)
+    fn claimed(&self, label: usize) -> LanesAt {
+        self.claims.places.get(&label).copied().unwrap_or(LanesAt::Apart)
     }
 
     /// Control comes to a statement from the one before.
     fn arrive(&mut self, index: usize, statement: &Statement) -> Result<(), Reason> {
         let is_label = matches!(statement, Statement::Label(..));
         if self.asked == Some(index) {
-            (self.place, self.asked) = (Some(Place::Together), None);
+            (self.place, self.asked) = (Some(LanesAt::Together), None);
         }
         let claimed = self.claims.places.get(&index).copied();
-        let Some(claimed) = claimed.or(is_label.then_some(Place::Apart)) else { return Ok(()) };
+        let Some(claimed) = claimed.or(is_label.then_some(LanesAt::Apart)) else { return Ok(()) };
         if let Some(place) = self.place {
             follows(place, (index, claimed))?;
         }
@@ -138,13 +138,13 @@ impl<'a> Pass<'a> {
 
     fn instruction(&mut self, row: &Row, found: &'a Instruction) -> Result<(), Reason> {
         if waits(row, found) {
-            if matches!(self.place, Some(Place::Heading(_) | Place::Ending)) {
+            if matches!(self.place, Some(LanesAt::Heading(_) | LanesAt::Ending)) {
                 return Err(unverified(
                     "lanes wait on a way that others take for one on which nothing waits",
                 ));
             }
             if row.treatment == Treatment::Gate {
-                self.place = self.place.map(|_| Place::Apart);
+                self.place = self.place.map(|_| LanesAt::Apart);
             }
         }
         let same_way =
@@ -165,11 +165,11 @@ impl<'a> Pass<'a> {
         let Some(place) = self.place else { return Ok(()) };
         let there = self.claimed(target);
         follows(place, (target, there))?;
-        if place == Place::Together && !same_way {
+        if place == LanesAt::Together && !same_way {
             self.place = Some(match there {
-                Place::Together => Place::Heading(target),
-                Place::Heading(_) | Place::Apart => there,
-                Place::Ending => place,
+                LanesAt::Together => LanesAt::Heading(target),
+                LanesAt::Heading(_) | LanesAt::Apart => there,
+                LanesAt::Ending => place,
             });
         }
         Ok(())
@@ -177,14 +177,14 @@ impl<'a> Pass<'a> {
 }
 
 /// Whether lanes may come from one place to another.
-fn follows(from: Place, (index, to): (usize, Place)) -> Result<(), Reason> {
+fn follows(from: LanesAt, (index, to): (usize, LanesAt)) -> Result<(), Reason> {
     let may = match (from, to) {
-        (Place::Together, _) | (_, Place::Ending) | (Place::Apart, Place::Apart) => true,
-        (Place::Heading(common), Place::Together) => common == index,
-        (Place::Heading(common), Place::Heading(other)) => common == other,
-        (Place::Heading(_), Place::Apart)
-        | (Place::Ending | Place::Apart, Place::Together | Place::Heading(_))
-        | (Place::Ending, Place::Apart) => false,
+        (LanesAt::Together, _) | (_, LanesAt::Ending) | (LanesAt::Apart, LanesAt::Apart) => true,
+        (LanesAt::Heading(common), LanesAt::Together) => common == index,
+        (LanesAt::Heading(common), LanesAt::Heading(other)) => common == other,
+        (LanesAt::Heading(_), LanesAt::Apart)
+        | (LanesAt::Ending | LanesAt::Apart, LanesAt::Together | LanesAt::Heading(_))
+        | (LanesAt::Ending, LanesAt::Apart) => false,
     };
     if may { Ok(()) } else { Err(unverified("lanes that do not come where it is claimed that they do")) }
 }

@@ -11,7 +11,7 @@
 //! All barriers of a body are of one kind: threads that wait at one that reduces and at one that does not wait for ever.
 
 use crate::ast::{Instruction, Operand, Span, Statement};
-use crate::claims::{self, Place};
+use crate::claims::{self, LanesAt};
 use crate::convergence;
 use crate::lines::strip;
 use crate::maps::HashSet;
@@ -90,7 +90,7 @@ impl Lanes {
         if claims.rows && !is_fast {
             return Err((Span::default(), unverified(ROWS)));
         }
-        let together = convergence::check(statements, Place::Together, claims)?;
+        let together = convergence::check(statements, LanesAt::Together, claims)?;
         Ok(Self { together, rows: claims.rows, statements: statements.len(), ..Self::default() })
     }
 
@@ -102,7 +102,7 @@ impl Lanes {
         if claims.rows {
             return Err((Span::default(), unverified(ROWS)));
         }
-        let together = convergence::check(statements, Place::Apart, claims)?;
+        let together = convergence::check(statements, LanesAt::Apart, claims)?;
         Ok(Self { together, statements: statements.len(), ..Self::default() })
     }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::maps::HashMap;
 use crate::most::Most;
 use crate::values::number::Number;
-use crate::values::value::{Base, Fact, Pointer, Root, Window};
+use crate::values::value::{Base, CheckedPointer, Fact, Pointer, Root};
 
 /// What is claimed of a register: between what numbers it lies, or how far from where an address is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub enum Of {
     /// A variable in shared memory.
     Shared(String),
     /// A pointer when it was checked: which of them.
-    Window(Window),
+    Checked(CheckedPointer),
 }
 
 impl Claim {
@@ -38,7 +38,7 @@ impl Claim {
                 let of = match base {
                     Base::Parameter(root) => Of::Parameter(root.parameter.to_owned(), root.offset),
                     Base::Shared(variable) => Of::Shared(variable.to_owned()),
-                    Base::Window(window) => Of::Window(window),
+                    Base::Checked(pointer) => Of::Checked(pointer),
                 };
                 Self { of, number: offset }
             }
@@ -53,7 +53,7 @@ impl Claim {
                 Base::Parameter(Root { parameter: name(parameter)?, offset: *offset })
             }
             Of::Shared(variable) => Base::Shared(name(variable)?),
-            Of::Window(window) => Base::Window(*window),
+            Of::Checked(pointer) => Base::Checked(*pointer),
         };
         Some(Fact::Pointer(Pointer { base, offset: self.number }))
     }
@@ -94,7 +94,7 @@ impl fmt::Display for Claim {
             Of::Zero => write!(out, "number")?,
             Of::Parameter(name, offset) => write!(out, "parameter {name} {offset}")?,
             Of::Shared(name) => write!(out, "shared {name}")?,
-            Of::Window(Window { number, writes, align }) => {
+            Of::Checked(CheckedPointer { number, writes, align }) => {
                 write!(out, "window {number} {} {align}", if *writes { "writes" } else { "reads" })?;
             }
         }
@@ -120,7 +120,7 @@ impl Claim {
             ["shared", name, rest @ ..] => (Of::Shared((*name).to_owned()), rest),
             ["window", number, access @ ("reads" | "writes"), align, rest @ ..] => {
                 let (number, align) = (number.parse().ok()?, align.parse().ok()?);
-                (Of::Window(Window { number, writes: *access == "writes", align }), rest)
+                (Of::Checked(CheckedPointer { number, writes: *access == "writes", align }), rest)
             }
             _ => return None,
         };

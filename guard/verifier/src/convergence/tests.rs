@@ -30,7 +30,7 @@ fn claimed(statements: &[Statement], claims: &str) -> Lanes {
 /// Before which statements lanes are together, where the claims follow.
 fn checked(lines: &str, claims: &str) -> Option<Vec<bool>> {
     let statements = body(lines);
-    check(&statements, Place::Together, &claimed(&statements, claims)).ok()
+    check(&statements, LanesAt::Together, &claimed(&statements, claims)).ok()
 }
 
 /// Whether claims are accepted, and lanes are together before the last statement but one.
@@ -67,7 +67,7 @@ fn a_refusal_says_where() {
         [(IF, "B together", 8), (IF, "A heading B", 8), (falls, "A together\nB together", 7)]
     {
         let statements = body(text);
-        let (span, _) = check(&statements, Place::Together, &claimed(&statements, claims)).unwrap_err();
+        let (span, _) = check(&statements, LanesAt::Together, &claimed(&statements, claims)).unwrap_err();
         assert_eq!(span.place.line, line, "{claims}");
     }
 }
@@ -287,9 +287,9 @@ fn claims(statements: &[Statement], chance: &mut Chance) -> Lanes {
             }
         };
         match chance.below(6) {
-            0 => claims.places.insert(index, Place::Together),
-            1 => claims.places.insert(index, Place::Heading(chance.below(statements.len()))),
-            2 => claims.places.insert(index, Place::Ending),
+            0 => claims.places.insert(index, LanesAt::Together),
+            1 => claims.places.insert(index, LanesAt::Heading(chance.below(statements.len()))),
+            2 => claims.places.insert(index, LanesAt::Ending),
             3 => claims.places.remove(&index),
             4 => {
                 let name = chance.of(&["%r0", "%r1", "%r2", "%p0", "%p1"]);
@@ -393,7 +393,7 @@ fn whatever_is_accepted_all_lanes_come_to_the_same_places_in_the_same_order() {
         let text = program(&mut chance);
         let statements = body(&text);
         let claims = claims(&statements, &mut chance);
-        let Ok(together) = check(&statements, Place::Together, &claims) else { continue };
+        let Ok(together) = check(&statements, LanesAt::Together, &claims) else { continue };
         if together.is_empty() {
             continue;
         }

@@ -6,7 +6,7 @@ use crate::numbers::{Numbers, STEP_MAX, Turns, With, Wrong};
 use crate::values::number::Number;
 use crate::values::refine::Said;
 use crate::values::transfer::is_word;
-use crate::values::value::{Base, Fact, Pointer, Window};
+use crate::values::value::{Base, CheckedPointer, Fact, Pointer};
 use crate::values::{Bounding, Known as _};
 
 impl<'a> Numbers<'a> {
@@ -53,8 +53,8 @@ impl<'a> Numbers<'a> {
             self.here.insert(step.register, Fact::Number(number));
         }
         for anchor in &check.anchors {
-            let window = Window { number: self.checked, writes: anchor.writes, align: anchor.align };
-            self.here.insert(anchor.register, Fact::Pointer(Pointer::start(Base::Window(window))));
+            let pointer = CheckedPointer { number: self.checked, writes: anchor.writes, align: anchor.align };
+            self.here.insert(anchor.register, Fact::Pointer(Pointer::start(Base::Checked(pointer))));
             self.checked += 1;
         }
         self.is_checked = true;

@@ -66,10 +66,10 @@ pub trait Known<'a> {
                 let proof = PointerProof { root, align, writes, low, high };
                 (low >= -reach && high + bytes <= reach).then_some(Proof::Pointer(proof))
             }
-            (Space::Global, Base::Window(window)) => {
+            (Space::Global, Base::Checked(pointer)) => {
                 let reach = i128::from(REACH_BYTES);
                 let fits = low >= -reach && high + bytes <= reach;
-                let there = (window.writes || access.reads_only) && access.bytes <= window.align;
+                let there = (pointer.writes || access.reads_only) && access.bytes <= pointer.align;
                 (fits && there).then_some(Proof::Checked)
             }
             (Space::Shared, Base::Shared(variable)) => {
@@ -92,7 +92,7 @@ pub trait Known<'a> {
             1 << distance.zeros.min(62) >= i128::from(bytes) && offset.unsigned_abs().is_multiple_of(bytes);
         match base {
             Base::Parameter(root) => fits.then_some(Some(root)),
-            Base::Window(window) => (fits && bytes <= window.align).then_some(None),
+            Base::Checked(pointer) => (fits && bytes <= pointer.align).then_some(None),
             Base::Shared(_) => None,
         }
     }

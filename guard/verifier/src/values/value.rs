@@ -20,12 +20,12 @@ pub enum Base<'a> {
     /// A variable in shared memory.
     Shared(&'a str),
     /// What a pointer was when it was checked.
-    Window(Window),
+    Checked(CheckedPointer),
 }
 
 /// A pointer that was checked to lie in the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
+pub struct CheckedPointer {
     /// Which one: no two checks have the same.
     pub number: usize,
     /// Whether stores go through it.
