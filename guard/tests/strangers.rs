@@ -458,8 +458,8 @@ fn a_shared_access_does_not_come_back_from_below_zero() {
 #[test]
 fn waits_for_the_block_are_few_between_two_polls() {
     let waits = |count: usize| format!("{LOOK}{}", "barrier.sync 0;\n".repeat(count));
-    assert_eq!(why(&module(0, &waits(60))), "");
-    let many = why(&module(0, &waits(64)));
+    assert_eq!(why(&module(0, &waits(120))), "");
+    let many = why(&module(0, &waits(128)));
     assert!(many.contains("the flag is not looked at in time"), "{many}");
     // In a loop, which each thread leaves in another turn, and in one that a stranger found: each of 1,024 threads works while
     // all others wait, and looks only when all have worked.
@@ -469,7 +469,7 @@ fn waits_for_the_block_are_few_between_two_polls() {
         let back = "add.s32 %r0, %r0, 1;\nsetp.lt.s32 %bh_q, %r0, %bh_c0;\n@%bh_q bra $L0;\n";
         why(&module(1, &format!("{LOOK}{set}$L0:\nbarrier.sync 0;\n{back}")))
     };
-    assert_eq!(turning(60), "");
+    assert_eq!(turning(120), "");
     let many = turning(1024);
     assert!(many.contains("the flag is not looked at in time"), "{many}");
 }

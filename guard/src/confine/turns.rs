@@ -78,8 +78,9 @@ pub(super) struct Loop<'a> {
 
 /// What all turns of a loop may cost together of which nothing has to be done.
 pub(super) const ENDS_COST_MAX: u64 = CHUNK_COST_MAX / 2;
-/// The same with what its waits for the block take besides.
-pub(super) const ENDS_WAITS_MAX: u64 = PATH_COST_MAX / 4;
+/// What turns may cost together with what their waits for the block take besides: of a loop of which nothing has to be done,
+/// and of one that turns without a poll.
+pub(super) const WAITS_COST_MAX: u64 = PATH_COST_MAX / 2;
 /// What stands before an access, or an instruction for whole warps, at most.
 const LEAD_COST: u64 = 8;
 
@@ -161,7 +162,7 @@ pub(super) fn find_as<'a>(
         loops.get(label).is_some_and(|found| {
             let body = statements.get(found.from..=found.to).unwrap_or_default();
             let cost = own_cost(body).times(turns);
-            let fits = cost.look <= ENDS_COST_MAX && cost.poll <= ENDS_WAITS_MAX;
+            let fits = cost.look <= ENDS_COST_MAX && cost.poll <= WAITS_COST_MAX;
             found.backs == 1 && !begins.contains_key(label) && fits
         })
     };
@@ -447,11 +448,10 @@ fn weigh(statements: &[Statement], firsts: &Firsts, loops: &mut HashMap<&str, Lo
         let once = cost.minus(before.get(target).copied().unwrap_or_default()).max(Spent::both(1));
         let most = if found.nest { CHUNK_COST_MAX } else { firsts.chunk(target) };
         // One turn may be as much by itself.
-        if once.poll > CHUNK_COST_MAX {
+        if once.look > CHUNK_COST_MAX || once.poll > WAITS_COST_MAX {
             found.how = How::Polls;
         }
-        // Waits for the block are as seldom as in a loop with others inside.
-        let all = (most / once.look).min(CHUNK_COST_MAX / once.poll).max(1);
+        let all = (most / once.look).min(WAITS_COST_MAX / once.poll).max(1);
         match &mut found.how {
             How::Polls => {}
             How::Ends(turns) => found.cost = once.times(*turns),
