@@ -44,6 +44,7 @@ mod confine;
 mod examine;
 mod facts;
 mod module_gates;
+mod spent;
 mod sums;
 mod verify;
 mod window;

@@ -452,3 +452,34 @@ fn a_shared_access_does_not_come_back_from_below_zero() {
         assert_eq!((why(&confined).as_str(), is_proven(&confined)), ("", may), "{confined}");
     }
 }
+
+/// Threads that wait for each other between any two things that they do work one after the other: each has its fuel, and all
+/// together have a block's. So a thread may wait for its block a few times only between two polls.
+#[test]
+fn waits_for_the_block_are_few_between_two_polls() {
+    let waits = |count: usize| format!("{LOOK}{}", "barrier.sync 0;\n".repeat(count));
+    assert_eq!(why(&module(0, &waits(120))), "");
+    let many = why(&module(0, &waits(128)));
+    assert!(many.contains("the flag is not looked at in time"), "{many}");
+    // In a loop, which each thread leaves in another turn, and in one that a stranger found: each of 1,024 threads works while
+    // all others wait, and looks only when all have worked.
+    let turning = |turns: u32| {
+        let set =
+            format!("mov.u32 %r0, 0;\nadd.s32 %bh_c0, %r0, {turns};\nmin.s32 %bh_c0, %bh_c0, {turns};\n");
+        let back = "add.s32 %r0, %r0, 1;\nsetp.lt.s32 %bh_q, %r0, %bh_c0;\n@%bh_q bra $L0;\n";
+        why(&module(1, &format!("{LOOK}{set}$L0:\nbarrier.sync 0;\n{back}")))
+    };
+    assert_eq!(turning(120), "");
+    let many = turning(1024);
+    assert!(many.contains("the flag is not looked at in time"), "{many}");
+}
+
+/// A sleep counts as long as it may last.
+#[test]
+fn a_thread_sleeps_for_half_a_millisecond_at_most_between_two_polls() {
+    let sleeps =
+        |count: usize| why(&module(0, &format!("{LOOK}{}", "nanosleep.u32 100000;\n".repeat(count))));
+    assert_eq!(sleeps(5), "");
+    let many = sleeps(6);
+    assert!(many.contains("the flag is not looked at in time"), "{many}");
+}

@@ -14,7 +14,7 @@ if [ "${1:-}" = --carry ]; then
     tests=${*:-$tests}
     cd "$(dirname "$0")/../.." || exit 1
     target=${CARGO_TARGET_DIR:-target}
-    cargo build --release -p bulkhead-cli -p bulkhead-libos-cuda -p bulkhead-libos-nvml || exit 1
+    cargo build --release -p bulkhead-cli -p bulkhead-kernel -p bulkhead-libos-cuda -p bulkhead-libos-nvml || exit 1
     mkdir -p "$folder/deps" "$folder/examples"
     cp "$target"/release/{bulkhead,bulkhead-kernel,libcuda.so,libnvidia_ml.so} "$folder/" && strip "$folder"/{bulkhead,bulkhead-kernel,libcuda.so,libnvidia_ml.so}
     case " $tests " in *" examples "*)

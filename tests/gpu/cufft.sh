@@ -11,7 +11,7 @@ here=$(cd "$(dirname "$0")/../.." && pwd)
 if [ "${1:-}" = --carry ]; then
     mkdir -p "${2:?the folder to carry}" && folder=$(cd "$2" && pwd) && cd "$here" || exit 1
     target=${CARGO_TARGET_DIR:-target}
-    cargo build --release -p bulkhead-cli -p bulkhead-libos-cuda -p bulkhead-libos-nvml -p bulkhead-cufft -p bulkhead-cufft-library || exit 1
+    cargo build --release -p bulkhead-cli -p bulkhead-kernel -p bulkhead-libos-cuda -p bulkhead-libos-nvml -p bulkhead-cufft -p bulkhead-cufft-library || exit 1
     cp "$target"/release/{bulkhead,bulkhead-kernel,libcuda.so,libnvidia_ml.so,cufft,libcufft.so} "$folder/" || exit 1
     strip "$folder"/{bulkhead,bulkhead-kernel,libcuda.so,libnvidia_ml.so,cufft,libcufft.so}
     .toolchain/cuda/bin/nvcc -std=c++17 -gencode arch=compute_75,code=compute_75 -o "$folder/cufft-tenant" \

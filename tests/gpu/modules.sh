@@ -12,7 +12,7 @@ if [ "${1:-}" = --carry ]; then
     mkdir -p "${2:?the folder to carry}" && folder=$(cd "$2" && pwd) && cd "$here" || exit 1
     target=${CARGO_TARGET_DIR:-target}
     nvcc=.toolchain/cuda/bin/nvcc
-    cargo build --release -p bulkhead-cli -p bulkhead-libos-cuda -p bulkhead-libos-nvml -p bulkhead-counter -p bulkhead-storage -p bulkhead-nic || exit 1
+    cargo build --release -p bulkhead-cli -p bulkhead-kernel -p bulkhead-libos-cuda -p bulkhead-libos-nvml -p bulkhead-counter -p bulkhead-storage -p bulkhead-nic || exit 1
     cargo build --release -p bulkhead-client --example echo -p bulkhead-nvme --example rate -p bulkhead-storage --example storage_client \
         -p bulkhead-nic --example nic-rate || exit 1
     cp "$target"/release/{bulkhead,bulkhead-kernel,libcuda.so,libnvidia_ml.so,counter,storage,nic} "$target"/release/examples/{echo,rate,storage_client,nic-rate} "$folder/" || exit 1

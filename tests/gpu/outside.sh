@@ -13,7 +13,7 @@ if [ "${1:-}" = --carry ]; then
     shift 3
     cd "$here"
     target=${CARGO_TARGET_DIR:-target}
-    cargo build --release -p bulkhead-cli -p bulkhead-libos-cuda -p bulkhead-libos-nvml
+    cargo build --release -p bulkhead-cli -p bulkhead-kernel -p bulkhead-libos-cuda -p bulkhead-libos-nvml
     mkdir -p "$folder"
     cp "$target"/release/{bulkhead,bulkhead-kernel,libcuda.so,libnvidia_ml.so} "$folder/"
     strip "$folder"/{bulkhead,bulkhead-kernel,libcuda.so,libnvidia_ml.so}

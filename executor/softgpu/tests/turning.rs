@@ -65,7 +65,7 @@ TWO:
     st.global.u32 [%x2+8], %i2;
     add.s32 %i2, %i2, %i8;
     add.s32 %i3, %i3, 1;
-    setp.ne.s32 %q2, %i3, %i0;
+    setp.lt.s32 %q2, %i3, %i0;
     @%q2 bra TWO;
     st.global.u32 [%x2], %i2;
     ret;

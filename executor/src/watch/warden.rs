@@ -26,10 +26,12 @@ use crate::{
 /// How often sessions are looked at.
 const LOOK: Duration = Duration::from_millis(10);
 /// How long kernels that were told to end may run on. What is to be copied, and blocks that have to start before they
-/// end, take their time besides.
-const GRACE: Duration = Duration::from_secs(1);
+/// end, take their time besides. The threads of a block do what they do between two looks one after the other, where they
+/// are made to: 32 times what one does alone, which is 5 ms for sleeps and 9 ms for loads that wait for each other (measured
+/// on an H200), and the lanes of each warp one after the other, if they are apart.
+const GRACE: Duration = Duration::from_secs(10);
 /// The same on the software GPU, which shares its processors with everybody else's programs.
-const SOFTWARE_GRACE: Duration = Duration::from_secs(4);
+const SOFTWARE_GRACE: Duration = Duration::from_secs(5);
 /// What is added where kernels reach host memory: stores to random words of it take 2.2 s for what takes 0.3 s in device
 /// memory between two looks, and there may be four times that (measured on an H100, 264 blocks of 1,024 threads).
 const HOST_GRACE: Duration = Duration::from_secs(10);
@@ -316,8 +318,8 @@ mod tests {
     fn kernels_that_reach_host_memory_have_longer_to_end() {
         let load = Load::default();
         let (plain, host) = (grace("cuda", load, false), grace("cuda", load, true));
-        assert!(plain < Duration::from_secs(2), "{plain:?}");
-        assert!(host > Duration::from_secs(9), "four chunks of 2.2 s: {host:?}");
+        assert!(plain < Duration::from_secs(11), "{plain:?}");
+        assert!(host > Duration::from_secs(19), "four chunks of 2.2 s: {host:?}");
         let moved = Load { moved: u64::MAX, ..load };
         assert_eq!(grace("cuda", moved, true), GRACE_MAX);
     }
@@ -326,8 +328,8 @@ mod tests {
     fn what_is_to_be_copied_and_filled_takes_its_time_besides() {
         let seconds =
             |backend, bytes| grace(backend, Load { moved: bytes, ..Load::default() }, false).as_secs();
-        assert_eq!([0, 1, 8 << 30].map(|bytes| seconds("cuda", bytes)), [1, 2, 5]);
-        assert_eq!([0, 1, 512 << 20].map(|bytes| seconds("software", bytes)), [4, 5, 8]);
+        assert_eq!([0, 1, 8 << 30].map(|bytes| seconds("cuda", bytes)), [10, 11, 14]);
+        assert_eq!([0, 1, 512 << 20].map(|bytes| seconds("software", bytes)), [5, 6, 9]);
         // And what never looks at the flag: all that may be there.
         let load = Load { unlooked: 1 << 24, ..Load::default() };
         assert_eq!(grace("software", load, false), SOFTWARE_GRACE + Duration::from_secs(4));

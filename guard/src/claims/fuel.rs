@@ -6,6 +6,7 @@
 use crate::ast::{Instruction, Operand};
 use crate::limits::{PATH_COST_MAX, SHORT_COST_MAX};
 use crate::maps::HashMap;
+use crate::spent::Spent;
 use bulkhead_verifier::claims::fuel::{AtLabel, Fuel, Of, Term};
 use bulkhead_verifier::fuel::{self as verify, Event, Events, Kind};
 use bulkhead_verifier::turns::By;
@@ -16,13 +17,13 @@ struct Loop<'a> {
     label: &'a str,
     by: Option<By<'a>>,
     /// What all statements before it cost, and what its further turns add.
-    cost: u64,
-    added: u64,
+    cost: Spent,
+    added: Spent,
     /// Which label it is, and up to which it goes back.
     from: usize,
     to: usize,
     /// What it spends in a turn, and how often it turns.
-    turn: u64,
+    turn: Spent,
     most: u64,
     /// Behind which label its counter, or its register, is one step further.
     stepped: Option<usize>,
@@ -37,7 +38,7 @@ struct Loop<'a> {
 #[derive(Default)]
 struct Pass<'a> {
     /// What all statements so far cost, turns included.
-    cost: u64,
+    cost: Spent,
     labels: Vec<&'a str>,
     loops: Vec<Loop<'a>>,
     /// Which of them begins at a label, and which is of a counter.
@@ -84,10 +85,11 @@ pub(crate) fn of<'a>(events: &Events<'a>, turns: impl Fn(&str) -> Option<u64>) -
 impl<'a> Pass<'a> {
     fn event(&mut self, event: Event<'a>, turns: &impl Fn(&str) -> Option<u64>) {
         match event {
-            Event::Costs(cost) => self.cost = self.cost.saturating_add(cost),
+            Event::Costs(cost) => self.cost = self.cost.plus(Spent::both(cost)),
+            Event::Waits(cost) => self.cost = self.cost.plus(Spent { poll: cost, look: 0 }),
             Event::Label(name) => self.label(name, turns(name)),
             Event::Look(cost) => {
-                self.cost = self.cost.saturating_add(cost);
+                self.cost = self.cost.plus(Spent::both(cost));
                 self.looks += 1;
             }
             Event::Poll => self.looks += 1,
@@ -126,10 +128,10 @@ impl<'a> Pass<'a> {
                 label: name,
                 by,
                 cost: self.cost,
-                added: 0,
+                added: Spent::default(),
                 from: at,
                 to: at,
-                turn: 0,
+                turn: Spent::default(),
                 most,
                 stepped: None,
                 backs: Vec::new(),
@@ -169,12 +171,12 @@ impl<'a> Pass<'a> {
     /// A loop goes back here, of which a term is at most so much at first, and turns so often.
     fn back(&mut self, at: usize, most: u64, turns: u64) {
         let Some(found) = self.loops.get_mut(at) else { return };
-        let once = self.cost.saturating_sub(found.cost).saturating_sub(found.added);
-        let more = once.saturating_mul(turns).saturating_sub(once).saturating_sub(found.added);
+        let once = self.cost.minus(found.cost).minus(found.added);
+        let more = once.times(turns).minus(once).minus(found.added);
         (found.turn, found.most, found.to) = (once, most, self.labels.len());
         found.looked = self.looks > found.looks;
-        found.added = found.added.saturating_add(more);
-        self.cost = self.cost.saturating_add(more);
+        found.added = found.added.plus(more);
+        self.cost = self.cost.plus(more);
     }
 
     /// The terms of labels.
@@ -194,8 +196,8 @@ impl<'a> Pass<'a> {
                 let backs = found.backs.partition_point(|back| *back <= at);
                 let stepped = backs > 0 || found.stepped.is_some_and(|stepped| stepped <= at);
                 let is_counter = matches!(found.by, Some(By::Count(_)));
-                let poll = found.turn.min(PATH_COST_MAX);
-                let look = if found.looked { 0 } else { poll };
+                let poll = found.turn.poll.min(PATH_COST_MAX);
+                let look = if found.looked { 0 } else { found.turn.look.min(PATH_COST_MAX) };
                 let is_some = !stepped;
                 // The first takes it to zero at least.
                 let fell = u32::try_from(backs.saturating_sub(1)).unwrap_or(u32::MAX);

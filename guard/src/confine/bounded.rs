@@ -3,7 +3,7 @@
 
 use super::scope::Scopes;
 use super::steps::steps;
-use super::turns::{self, ENDS_COST_MAX, own_cost};
+use super::turns::{self, ENDS_COST_MAX, WAITS_COST_MAX, own_cost};
 use super::versions::TOGETHER;
 use crate::access;
 use crate::ast::{Instruction, Operand, Predicate, Space, Span, Statement};
@@ -87,7 +87,8 @@ fn found(statements: &[Statement]) -> Vec<Bounded> {
                 let (Operand::Integer(step), Operand::Register(bound)) = (steps.step, steps.bound) else {
                     continue;
                 };
-                let all = ENDS_COST_MAX / own_cost(turn);
+                let once = own_cost(turn);
+                let all = (ENDS_COST_MAX / once.look).min(WAITS_COST_MAX / once.poll);
                 // Threads that have to meet turn together.
                 let together = !turn.iter().any(meets) || parameters.contains(bound.as_str());
                 let Some(turns) = all.checked_sub(2).filter(|turns| *turns >= TURNS_MIN && together) else {

@@ -439,6 +439,9 @@ fn is_hint(modifier: &str) -> bool {
     modifier.starts_with("L1::") || modifier.starts_with("L2::")
 }
 
+/// How long a thread sleeps at most, in nanoseconds: a sleep may end sooner than it says (PTX ISA, "nanosleep"), and a longer
+/// one is more than a thread may do between two polls.
+const SLEEP_NS_MAX: i128 = 100_000;
 /// How long a thread sleeps where a register says it, in nanoseconds.
 const SLEEP_NS: i128 = 128;
 
@@ -446,8 +449,10 @@ const SLEEP_NS: i128 = 128;
 /// ptxas takes them to be together.
 fn sleeps_alike(instruction: &mut Instruction) {
     for operand in &mut instruction.operands {
-        if matches!(operand, Operand::Register(_)) {
-            *operand = Operand::Integer(SLEEP_NS);
+        match operand {
+            Operand::Register(_) => *operand = Operand::Integer(SLEEP_NS),
+            Operand::Integer(time) => *time = (*time).min(SLEEP_NS_MAX),
+            _ => {}
         }
     }
 }

@@ -17,6 +17,7 @@ use super::turns::{self, Ends, Firsts, How, Loop, number};
 use crate::ast::{Instruction, Operand, Predicate, Span, Statement};
 use crate::limits::{PATH_COST_MAX, SHORT_COST_MAX, UNLOOKED_COST_MAX};
 use crate::names;
+use crate::spent::Spent;
 use crate::sums::Sums;
 use crate::table;
 
@@ -84,14 +85,14 @@ fn path_cost(statements: &[Statement], loops: &HashMap<&str, Loop<'_>>) -> u64 {
             }
             Statement::Instruction(instruction) => {
                 let Some(row) = table::row_of(instruction) else { continue };
-                since += table::cost(row, instruction);
+                since = since.saturating_add(table::cost(row, instruction));
                 let target = table::target(row, instruction);
                 if let Some(found) = target.and_then(|target| loops.get(target)) {
-                    since = since.saturating_add(found.cost);
+                    since = since.saturating_add(found.cost.look);
                     // Whoever left may have turned as often.
                     for label in left.drain(..) {
                         if let Some(join) = joins.get_mut(label) {
-                            *join = join.saturating_add(found.cost);
+                            *join = join.saturating_add(found.cost.look);
                             most = most.max(*join);
                         }
                     }
@@ -127,9 +128,9 @@ impl Path {
         Path { since: self.since.max(other.since), unlooked: self.unlooked.max(other.unlooked) }
     }
 
-    fn plus(self, cost: u64) -> Path {
-        let more = |before: u64| before.saturating_add(cost);
-        Path { since: more(self.since), unlooked: self.unlooked.map(more) }
+    fn plus(self, cost: Spent) -> Path {
+        let unlooked = self.unlooked.map(|before| before.saturating_add(cost.look));
+        Path { since: self.since.saturating_add(cost.poll), unlooked }
     }
 
     fn look(self) -> Path {
@@ -219,7 +220,8 @@ impl<'a> Pass<'a> {
 
     /// A path that was taken, now: what loops that it left have cost since counts for it too.
     fn now(&self, (path, loops, added): (Path, usize, u64)) -> Path {
-        path.plus(self.added.first(loops).saturating_sub(added))
+        // Whoever has left a loop that counts has looked.
+        path.plus(Spent::both(self.added.first(loops).saturating_sub(added)))
     }
 
     /// Looks, where that has to be done before the turns of a loop.
@@ -259,7 +261,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Before a loop that ends by itself, whose turns cost so much.
-    fn before_ended(&mut self, cost: u64) {
+    fn before_ended(&mut self, cost: Spent) {
         let next = self.path.plus(cost);
         if next.since > PATH_COST_MAX / 2 {
             self.poll();
@@ -269,8 +271,8 @@ impl<'a> Pass<'a> {
     }
 
     /// Before a loop whose turns cost so much.
-    fn before(&mut self, cost: u64) {
-        if self.path.since.saturating_add(cost) > PATH_COST_MAX {
+    fn before(&mut self, cost: Spent) {
+        if self.path.since.saturating_add(cost.poll) > PATH_COST_MAX {
             self.poll();
         } else if self.path.unlooked.is_some() {
             self.look();
@@ -280,9 +282,10 @@ impl<'a> Pass<'a> {
     /// Before the check of a loop in versions.
     fn before_versions(&mut self, name: &str) {
         let of = |(label, both): (&String, &String)| {
-            (both == name).then(|| self.loops.get(label.as_str()).map_or(0, |found| found.cost))
+            (both == name)
+                .then(|| self.loops.get(label.as_str()).map_or(Spent::default(), |found| found.cost))
         };
-        let cost = self.begins.iter().filter_map(of).fold(0, u64::saturating_add);
+        let cost = self.begins.iter().filter_map(of).fold(Spent::default(), Spent::plus);
         self.before(cost);
     }
 
@@ -301,7 +304,7 @@ impl<'a> Pass<'a> {
             self.out.push(statement.clone());
             return;
         };
-        let cost = table::cost(row, instruction);
+        let cost = Spent::of(row, instruction);
         let next = self.path.plus(cost);
         let late = |unlooked| unlooked > UNLOOKED_COST_MAX || table::writes_global(row, instruction);
         if next.since > PATH_COST_MAX / 2 {
@@ -360,7 +363,7 @@ impl<'a> Pass<'a> {
         }
         if let Some(Turning { label: turns, counter, number }) = self.turning.get(label).filter(|_| !polls) {
             self.out.extend(closing(&how, counter, back, turns));
-            self.added.add(*number, cost);
+            self.added.add(*number, cost.poll);
             self.path = self.path.plus(cost);
             // The tenant's own test ended the turns, or they are used up.
             if let How::Steps(steps) = how {
@@ -376,7 +379,7 @@ impl<'a> Pass<'a> {
             to
         });
         // The test, of what the step left, and the branch around.
-        self.path = self.path.plus(4);
+        self.path = self.path.plus(Spent::both(4));
         let beside = self.path;
         self.lead = self.out.len();
         if let Some(behind) = behind {

@@ -16,7 +16,8 @@ use super::poll::is_lead;
 use super::steps::{self, Steps};
 use crate::ast::{Instruction, Operand, Statement};
 use crate::facts::Facts;
-use crate::limits::CHUNK_COST_MAX;
+use crate::limits::{CHUNK_COST_MAX, PATH_COST_MAX};
+use crate::spent::Spent;
 use crate::table;
 
 /// What the turns of a loop without loops inside may cost together before it polls: enough that a poll does not
@@ -72,25 +73,30 @@ pub(super) struct Loop<'a> {
     polling: Vec<usize>,
     pub(super) how: How<'a>,
     /// What all turns up to a poll cost.
-    pub(super) cost: u64,
+    pub(super) cost: Spent,
 }
 
 /// What all turns of a loop may cost together of which nothing has to be done.
 pub(super) const ENDS_COST_MAX: u64 = CHUNK_COST_MAX / 2;
+/// What turns may cost together with what their waits for the block take besides: of a loop of which nothing has to be done,
+/// and of one that turns without a poll.
+pub(super) const WAITS_COST_MAX: u64 = PATH_COST_MAX / 2;
 /// What stands before an access, or an instruction for whole warps, at most.
 const LEAD_COST: u64 = 8;
 
 /// What statements cost with whatever confines them, be that there already or not.
-pub(super) fn own_cost(body: &[Statement]) -> u64 {
+pub(super) fn own_cost(body: &[Statement]) -> Spent {
     let cost = |statement: &Statement| match statement {
-        Statement::Instruction(found) if !is_lead(found) => table::row_of(found).map_or(u64::MAX, |row| {
-            let accesses = found.operands.iter().any(|operand| matches!(operand, Operand::Address(_)));
-            let lead = if accesses || table::is_for_warps(row) { 2 * LEAD_COST } else { 0 };
-            table::cost(row, found).saturating_add(lead)
-        }),
-        _ => 0,
+        Statement::Instruction(found) if !is_lead(found) => {
+            table::row_of(found).map_or(Spent::both(u64::MAX), |row| {
+                let accesses = found.operands.iter().any(|operand| matches!(operand, Operand::Address(_)));
+                let lead = if accesses || table::is_for_warps(row) { 2 * LEAD_COST } else { 0 };
+                Spent::of(row, found).plus(Spent::both(lead))
+            })
+        }
+        _ => Spent::default(),
     };
-    body.iter().map(cost).fold(1, u64::saturating_add)
+    body.iter().map(cost).fold(Spent::both(1), Spent::plus)
 }
 
 /// The loops of a body, by label. Those of `begins` begin anew elsewhere, and not by themselves, whatever is known of
@@ -155,8 +161,9 @@ pub(super) fn find_as<'a>(
     let may_end = |label: &str, turns: u64| {
         loops.get(label).is_some_and(|found| {
             let body = statements.get(found.from..=found.to).unwrap_or_default();
-            let cost = turns.saturating_mul(own_cost(body));
-            found.backs == 1 && !begins.contains_key(label) && cost <= ENDS_COST_MAX
+            let cost = own_cost(body).times(turns);
+            let fits = cost.look <= ENDS_COST_MAX && cost.poll <= WAITS_COST_MAX;
+            found.backs == 1 && !begins.contains_key(label) && fits
         })
     };
     let mut all = Ends::default();
@@ -362,7 +369,7 @@ fn collect(statements: &[Statement]) -> HashMap<&str, Loop<'_>> {
             nest: false,
             polling: Vec::new(),
             how: How::Counts(1),
-            cost: 0,
+            cost: Spent::default(),
         });
         found.to = index;
         found.backs += 1;
@@ -415,55 +422,55 @@ fn shape<'a>(statements: &'a [Statement], loops: &HashMap<&'a str, Loop<'a>>) ->
 
 /// Says how often each loop turns before it polls: so often that a poll does not show, and as seldom as it has to.
 fn weigh(statements: &[Statement], firsts: &Firsts, loops: &mut HashMap<&str, Loop<'_>>) {
-    let mut cost = 0_u64;
+    let mut cost = Spent::default();
     // What lies before each label.
-    let mut before: HashMap<&str, u64> = HashMap::default();
+    let mut before: HashMap<&str, Spent> = HashMap::default();
     let mut since_last: Vec<usize> = Vec::new();
     for (index, statement) in statements.iter().enumerate() {
         if let Statement::Label(name, _) = statement {
             if loops.get(name.as_str()).is_some_and(Loop::has_counter) {
-                cost = cost.saturating_add(OPENING_COST);
+                cost = cost.plus(Spent::both(OPENING_COST));
             }
             before.insert(name, cost);
             continue;
         }
         let Statement::Instruction(instruction) = statement else { continue };
         let Some(row) = table::row_of(instruction) else { continue };
-        cost = cost.saturating_add(table::cost(row, instruction));
+        cost = cost.plus(Spent::of(row, instruction));
         let Some(target) = table::target(row, instruction) else { continue };
         let Some(found) = loops.get_mut(target).filter(|found| found.from < index) else { continue };
-        cost = cost.saturating_add(BACK_COST);
+        cost = cost.plus(Spent::both(BACK_COST));
         if found.to != index {
             continue;
         }
         found.nest = since_last.last().is_some_and(|last| *last > found.from);
         since_last.push(index);
-        let once = (cost - before.get(target).copied().unwrap_or(0)).max(1);
+        let once = cost.minus(before.get(target).copied().unwrap_or_default()).max(Spent::both(1));
         let most = if found.nest { CHUNK_COST_MAX } else { firsts.chunk(target) };
         // One turn may be as much by itself.
-        if once > CHUNK_COST_MAX {
+        if once.look > CHUNK_COST_MAX || once.poll > WAITS_COST_MAX {
             found.how = How::Polls;
         }
-        let all = (most / once).max(1);
+        let all = (most / once.look).min(WAITS_COST_MAX / once.poll).max(1);
         match &mut found.how {
             How::Polls => {}
-            How::Ends(turns) => found.cost = once.saturating_mul(*turns),
+            How::Ends(turns) => found.cost = once.times(*turns),
             How::Counts(turns) => {
                 *turns = all;
-                found.cost = once.saturating_mul(all);
+                found.cost = once.times(all);
             }
             How::Steps(steps) => {
                 let more = steps.more();
                 // What may turn once more than it is counted cannot be counted to less than that.
                 if all > more {
                     steps.turns = (all - more).min(steps.turns_max());
-                    found.cost = once.saturating_mul(steps.turns + more);
+                    found.cost = once.times(steps.turns + more);
                 } else {
                     found.how = How::Counts(all);
-                    found.cost = once.saturating_mul(all);
+                    found.cost = once.times(all);
                 }
             }
         }
-        cost = cost.saturating_add(found.cost.saturating_sub(once));
+        cost = cost.plus(found.cost.minus(once));
     }
 }

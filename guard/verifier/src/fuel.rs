@@ -28,6 +28,7 @@ pub use checker::{TERMS_MAX, given, turns_of};
 
 use crate::ast::{Instruction, Span, Statement};
 use crate::claims::fuel as claimed;
+use crate::limits::BLOCK_WAIT_COST;
 use crate::lines::strip;
 use crate::maps::{HashMap, HashSet};
 use crate::refusal::unverified;
@@ -53,6 +54,8 @@ const LOOK_AND_WAIT: [&str; 3] = ["setp.lt.s32 %bh_q, %bh_n, 0", "@%bh_q cp.asyn
 pub enum Event<'a> {
     /// What a statement spends.
     Costs(u64),
+    /// A wait for the block: what is left until the next poll is so much less besides.
+    Waits(u64),
     /// A label.
     Label(&'a str),
     /// The flag that was loaded at entry is looked at. The first costs nothing, others so much: a text may hold many.
@@ -263,6 +266,9 @@ impl<'a> Events<'a> {
     ) -> Result<(), Reason> {
         self.free = true;
         self.costs(table::cost(row, instruction));
+        if table::waits_for_block(row, instruction) {
+            self.push(Event::Waits(BLOCK_WAIT_COST));
+        }
         if table::writes_global(row, instruction) {
             self.push(Event::Writes);
         }

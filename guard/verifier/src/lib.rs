@@ -37,7 +37,8 @@
 //!     is left after so many turns; on no path more is done between two polls than [`limits::PATH_COST_MAX`]. The flag is looked at before anything is written to
 //!     global memory, and before more is done than [`limits::UNLOOKED_COST_MAX`]; but in a fast version that does no more
 //!     than [`limits::SHORT_COST_MAX`] in all it need not be ([`FastVersion::work`]). What bounds and zeroes shared memory comes
-//!     before: whoever launches counts that. A sleep is for a number of nanoseconds, the same in all lanes.
+//!     before: whoever launches counts that. A sleep is for a number of nanoseconds, the same in all lanes. A wait for the block
+//!     takes [`limits::BLOCK_WAIT_COST`] besides, since between two of them the threads of a block may work one after the other.
 //! 11. In a body with asynchronous copies every thread waits for its own directly before it ends, also where a look ends
 //!     it; and a copy takes no more from its source than it writes.
 //! 12. Instructions for whole warps (`mma`, `wmma`, `ldmatrix`, `stmatrix`, `movmatrix`) stand where a check that the warp is
@@ -266,3 +267,7 @@ mod facts;
 #[expect(dead_code, reason = "the guard uses more of it")]
 #[path = "../../src/claims/mod.rs"]
 mod made;
+#[cfg(test)]
+#[expect(dead_code, reason = "the guard uses more of it")]
+#[path = "../../src/spent.rs"]
+mod spent;

@@ -55,6 +55,10 @@ pub const UNLOOKED_COST_MAX: u64 = 64;
 pub const CHUNK_COST_MAX: u64 = 1 << 17;
 /// What a thread may do on any path between two looks.
 pub const PATH_COST_MAX: u64 = 1 << 19;
+/// What a wait for the block takes of what a thread may do between two looks, besides its cost. Of threads that wait for
+/// each other between any two things that they do, one works at a time: with `n` such waits no more than `n` times what is
+/// left beside them, so that all of a block together do no more than 32 could one after the other.
+pub const BLOCK_WAIT_COST: u64 = 1 << 12;
 /// What a thread of a fast version may do in all where it never looks: launches are bounded instead.
 pub const SHORT_COST_MAX: u64 = 1024;
 /// Modules whose gates one entry may call: each has hidden parameters of its own.

@@ -1,19 +1,21 @@
 //! What instructions cost, in what a thread may spend between two looks at its flag.
 
+use super::lanes::waits_for_block;
 use super::row::{CLEAR, Row, Treatment, WAIT_ALL};
 use crate::ast::{Instruction, Operand};
 
 /// A thread sleeps for no more than a millisecond (PTX ISA, "nanosleep"), in nanoseconds.
 const NANOSLEEP_MAX: i128 = 1_000_000;
 
-/// What a sleep of so many nanoseconds counts: it may last twice as long, and a unit is some 20 ns where all threads of a
-/// device contend.
+/// What a sleep of so many nanoseconds counts: it may last twice as long, a unit is some 20 ns where all threads of a
+/// device contend, and lanes that are apart may sleep one after the other.
 fn nanosleep_cost(nanoseconds: i128) -> u64 {
-    16 + u64::try_from(nanoseconds / 10).unwrap_or(u64::MAX)
+    16 + u64::try_from(nanoseconds).unwrap_or(u64::MAX)
 }
 
 /// What an instruction counts against the budget of a thread that has not looked at its session's flag: about how
-/// many others it takes as long as at worst, where all threads of the device contend.
+/// many others it takes as long as at worst, where all threads of the device contend. A wait for the block counts more
+/// besides: threads may do what they do between two of them one after the other.
 pub fn cost(row: &Row, instruction: &Instruction) -> u64 {
     let global = instruction.modifiers.iter().any(|modifier| modifier == "global");
     match (row.treatment, row.name) {
@@ -36,6 +38,7 @@ pub fn cost(row: &Row, instruction: &Instruction) -> u64 {
             // Local memory is the device's too, as soon as lanes scatter there.
             if global || instruction.modifiers.iter().any(|modifier| modifier == "local") { 8 } else { 1 }
         }
+        (Treatment::Barrier, _) if waits_for_block(row, instruction) => 32,
         (Treatment::Barrier | Treatment::Copy, _) => 8,
         (_, "cp.async.wait_group" | WAIT_ALL) => 8,
         (_, "membar" | "fence") => 64,
@@ -63,6 +66,7 @@ fn is_ordered(instruction: &Instruction) -> bool {
 fn pure_cost(row: &Row, instruction: &Instruction) -> u64 {
     let has = |word: &str| instruction.modifiers.iter().any(|modifier| modifier == word);
     let is_wide = has("f64") || has("u64") || has("s64");
+    let is_short = has("u16") || has("s16");
     let is_rounded = ["rn", "rz", "rm", "rp"].into_iter().any(has);
     match row.name {
         "div" if has("full") || has("approx") => 8,
@@ -72,8 +76,18 @@ fn pure_cost(row: &Row, instruction: &Instruction) -> u64 {
         "fns" => 64,
         _ if is_video(row) && row.name.ends_with(['2', '4']) => 48,
         _ if is_video(row) => 8,
-        "mul" | "mad" if is_wide && has("hi") => 20,
+        "mul" | "mad" | "madc" if is_wide && has("hi") => 24,
         "bfe" | "bfi" | "bfind" | "sad" if is_wide || has("b64") => 20,
+        // Clamped, or rounded to whole numbers of another width.
+        "cvt" if has("sat") && is_wide => 20,
+        // Up to 16 where the lanes are in a register, and else one.
+        "shfl" | "vote" | "match" | "redux" | "elect" => 4,
+        "mad24" | "mul24" if has("hi") => 16,
+        "isspacep" | "testp" => 12,
+        "set" | "setp" | "mad" | "madc" | "sad" if is_short => 12,
+        "rcp" | "sqrt" | "rsqrt" | "mul24" | "mad24" => 8,
+        "bfi" => 4,
+        "min" | "max" | "clz" | "popc" if is_wide || has("b64") => 8,
         _ => 1,
     }
 }
@@ -86,6 +100,6 @@ pub fn is_video(row: &Row) -> bool {
 /// Whether ptxas makes a function of an instruction, or branches in which lanes may be apart.
 pub(super) fn is_of_several(row: &Row, instruction: &Instruction) -> bool {
     row.treatment == Treatment::Pure
-        && matches!(row.name, "div" | "rem" | "rcp" | "sqrt" | "rsqrt" | "fns")
+        && matches!(row.name, "div" | "rem" | "rcp" | "sqrt" | "rsqrt" | "fns" | "bfind")
         && pure_cost(row, instruction) > 8
 }

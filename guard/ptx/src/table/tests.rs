@@ -238,6 +238,18 @@ fn lanes_go_on_apart_behind_sleeps_and_what_ptxas_branches_around() {
             && parted("rcp.rn.f64 %d1, %d2;")
     );
     assert!(
+        parted("bfind.u64 %r1, %d1;")
+            && parted("atom.shared.add.f64 %d1, [%r2], %d3;")
+            && parted("@%p1 membar.sys;")
+            && parted("@!%p1 red.global.add.u32 [%d1], %r2;")
+    );
+    assert!(
+        !parted("bfind.u32 %r1, %r2;")
+            && !parted("membar.sys;")
+            && !parted("red.global.add.u32 [%d1], %r2;")
+            && !parted("@%p1 st.global.u32 [%d1], %r2;")
+    );
+    assert!(
         !parted("div.approx.f32 %f1, %f2, %f3;")
             && !parted("rcp.approx.f32 %f1, %f2;")
             && !parted("mul.lo.u32 %r1, %r2, %r3;")

@@ -150,6 +150,12 @@ impl<'s, 'a> Checker<'s, 'a> {
                     None => spent?,
                 }
             }
+            Event::Waits(cost) => {
+                let waited = state.waits(cost);
+                if self.tries.is_none() {
+                    waited?;
+                }
+            }
             Event::Look(cost) => {
                 if state.look.is_none() {
                     state.spend(cost)?;

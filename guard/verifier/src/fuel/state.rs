@@ -62,6 +62,12 @@ impl State {
         if self.is_some() { Ok(()) } else { Err(LATE) }
     }
 
+    /// A wait for the block, which takes so much of what is left until the next poll.
+    pub(super) fn waits(&mut self, cost: u64) -> Result<(), &'static str> {
+        self.poll = self.poll.saturating_sub(i64::try_from(cost).unwrap_or(i64::MAX));
+        if self.is_some() { Ok(()) } else { Err(LATE) }
+    }
+
     /// What is left at least until the next poll, and until the first look.
     pub(super) fn least(&self) -> (i64, Option<i64>) {
         let sum = |constant: i64, rate: fn(&Term) -> i64| {

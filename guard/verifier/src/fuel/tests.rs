@@ -172,7 +172,10 @@ fn program(chance: &mut Chance, pool: &'static [Instruction]) -> Program {
                 }
                 all.push(Event::Label(label));
             }
-            3..=5 => all.push(Event::Costs(chance.of(&[1, 1 << 12, 1 << 14, 1 << 16, 3 << 15]))),
+            3..=5 => {
+                let cost = chance.of(&[1, 1 << 12, 1 << 14, 1 << 16, 3 << 15]);
+                all.push(if chance.below(3) == 0 { Event::Waits(cost) } else { Event::Costs(cost) });
+            }
             6 | 7 if !heads.is_empty() => {
                 let (number, label) = chance.of(&heads);
                 let label = if chance.below(6) == 0 { chance.of(&LABELS[..labels]) } else { label };
@@ -272,7 +275,7 @@ fn harm(program: &Program, chance: &mut Chance) -> Option<Harm> {
     for _ in 0..4000 {
         let mut to = None;
         match program.all[here] {
-            Event::Costs(cost) => spent += cost,
+            Event::Costs(cost) | Event::Waits(cost) => spent += cost,
             Event::Poll => spent = 0,
             Event::Register(instruction, _) => runs(instruction, &mut registers),
             Event::Ends => return None,

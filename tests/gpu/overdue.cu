@@ -1,0 +1,92 @@
+// How long a confined text goes on once its session's flag is set, run natively with a window of its own:
+// what a thread may do between two looks at the flag, in time.
+//
+//   nvcc -arch=native -o overdue overdue.cu -lcuda
+//   ./overdue TEXT.ptx [BLOCKS [THREADS [GIB]]]     2 blocks a multiprocessor of 1,024 threads, a window of 16 GiB
+//
+// TEXT is a confined text, as `bulkhead guard` prints it; the first of its entries runs. Its 64-bit parameters get the window's
+// beginning, its others 1 << 20.
+// Prints the milliseconds from when the flag is set to when the kernel has ended. Ends with 1 where something fails.
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <cuda.h>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+static void check(CUresult result, const char *what) {
+    if (result == CUDA_SUCCESS) return;
+    const char *name = "?";
+    cuGetErrorName(result, &name);
+    printf("FAIL %s: %s\n", what, name);
+    exit(1);
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2) return 1;
+    std::ifstream file(argv[1]);
+    std::stringstream text;
+    text << file.rdbuf();
+    std::string ptx = text.str();
+    CUdevice device;
+    CUcontext context;
+    check(cuInit(0), "cuInit");
+    check(cuDeviceGet(&device, 0), "cuDeviceGet");
+    check(cuDevicePrimaryCtxRetain(&context, device), "a context");
+    check(cuCtxSetCurrent(context), "a context");
+    int processors = 0;
+    cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
+    unsigned blocks = argc > 2 && atoi(argv[2]) ? atoi(argv[2]) : 2 * processors;
+    unsigned threads = argc > 3 && atoi(argv[3]) ? atoi(argv[3]) : 1024;
+    size_t bytes = (argc > 4 ? atoi(argv[4]) : 16) * (size_t(1) << 30);
+    CUmemAllocationProp kind = {};
+    kind.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    kind.location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
+    CUmemGenericAllocationHandle memory;
+    CUdeviceptr window;
+    check(cuMemAddressReserve(&window, bytes, bytes, 0, 0), "addresses");
+    check(cuMemCreate(&memory, bytes, &kind, 0), "memory");
+    check(cuMemMap(window, bytes, 0, memory, 0), "a mapping");
+    CUmemAccessDesc access = {kind.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    check(cuMemSetAccess(window, bytes, &access, 1), "access");
+    check(cuMemsetD32(window, 0, bytes / 4), "zeros");
+    CUmodule module;
+    CUfunction entry;
+    check(cuModuleLoadData(&module, ptx.c_str()), "the text");
+    size_t named = ptx.find(".visible .entry ") + 16;
+    check(cuModuleGetFunction(&entry, module, ptx.substr(named, ptx.find('(', named) - named).c_str()), "its entry");
+    unsigned base = window >> 32, mask = (bytes >> 32) - 1, other = 1 << 20;
+    std::vector<void *> parameters;
+    std::istringstream lines(ptx.substr(ptx.find(".visible .entry")));
+    for (std::string line; std::getline(lines, line) && line != ")";) {
+        if (line.find("__bh_base") != line.npos) parameters.push_back(&base);
+        else if (line.find("__bh_load") != line.npos || line.find("__bh_store") != line.npos) parameters.push_back(&mask);
+        else if (line.find(".param .u64") != line.npos) parameters.push_back(&window);
+        else if (line.find(".param") != line.npos) parameters.push_back(&other);
+    }
+    const size_t flags = 64 << 10;
+    void *told;
+    check(cuMemAllocHost(&told, flags), "host memory");
+    memset(told, 0xff, flags);
+    CUstream work, beside;
+    check(cuStreamCreate(&work, CU_STREAM_NON_BLOCKING), "a stream");
+    check(cuStreamCreate(&beside, CU_STREAM_NON_BLOCKING), "a stream");
+    check(cuLaunchKernel(entry, blocks, 1, 1, threads, 1, 1, 0, work, parameters.data(), nullptr), "the launch");
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    bool ran_on = cuStreamQuery(work) == CUDA_ERROR_NOT_READY;
+    auto set = std::chrono::steady_clock::now();
+    // The words of all multiprocessors, in the last 64 KiB. Copied: a fill would wait for room on the device.
+    check(cuMemcpyHtoDAsync(window + bytes - flags, told, flags, beside), "the flag");
+    check(cuStreamSynchronize(beside), "the flag");
+    check(cuStreamSynchronize(work), "the kernel");
+    double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - set).count();
+    const char *name = argv[1];
+    for (const char *at = argv[1]; *at; at++)
+        if (*at == '/') name = at + 1;
+    printf("%-28s %4u x %4u  %s%10.1f ms\n", name, blocks, threads, ran_on ? "" : "(had ended) ", ms);
+    return 0;
+}
