@@ -160,9 +160,13 @@ fn listed(root: &Path) -> String {
 /// The first test that names each function.
 fn tests_of(root: &Path) -> BTreeMap<String, String> {
     let mut files: Vec<PathBuf> = vec![root.join("libos-cuda/src/abi/tests.rs")];
-    files.extend(
-        std::fs::read_dir(root.join("libos-cuda/src/abi/tests")).unwrap().map(|file| file.unwrap().path()),
-    );
+    let mut folders = vec![root.join("libos-cuda/src/abi/tests")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() { folders.push(path) } else { files.push(path) }
+        }
+    }
     files.sort();
     let mut found = BTreeMap::new();
     for path in files {
