@@ -421,12 +421,13 @@ fn no_register_is_called_as_the_carry_flag_is() {
 fn all_lanes_sleep_for_the_same_time() {
     let source = ".version 8.0\n.target sm_90\n.address_size 64\n.entry k(.param .u32 n)\n{\n.reg .b32 %r<2>;\n\
         .reg .pred %p<1>;\nld.param.u32 %r0, [n];\nsetp.eq.u32 %p0, %r0, 1;\nnanosleep.u32 %r0;\n@%p0 nanosleep.u32 %r0;\n\
-        nanosleep.u32 20;\nret;\n}\n";
+        nanosleep.u32 20;\nnanosleep.u32 1000000;\nnanosleep.u32 -1;\nret;\n}\n";
     let confined = print(&bulkhead_guard::confine(&parse(source).unwrap()).unwrap());
     assert_eq!(why(&confined), "");
     let lines: Vec<&str> =
         confined.lines().map(str::trim).filter(|line| line.contains("nanosleep")).collect();
-    assert_eq!(lines, ["nanosleep.u32 128;", "@%p0 nanosleep.u32 128;", "nanosleep.u32 20;"]);
+    let [most, wide] = ["nanosleep.u32 100000;"; 2];
+    assert_eq!(lines, ["nanosleep.u32 128;", "@%p0 nanosleep.u32 128;", "nanosleep.u32 20;", most, wide]);
     let by_lane = confined.replacen("nanosleep.u32 128;", "nanosleep.u32 %r0;", 1);
     assert!(why(&by_lane).contains("a sleep whose time lanes may differ in"), "{}", why(&by_lane));
 }
@@ -458,8 +459,8 @@ fn a_shared_access_does_not_come_back_from_below_zero() {
 #[test]
 fn waits_for_the_block_are_few_between_two_polls() {
     let waits = |count: usize| format!("{LOOK}{}", "barrier.sync 0;\n".repeat(count));
-    assert_eq!(why(&module(0, &waits(120))), "");
-    let many = why(&module(0, &waits(128)));
+    assert_eq!(why(&module(0, &waits(60))), "");
+    let many = why(&module(0, &waits(64)));
     assert!(many.contains("the flag is not looked at in time"), "{many}");
     // In a loop, which each thread leaves in another turn, and in one that a stranger found: each of 1,024 threads works while
     // all others wait, and looks only when all have worked.
@@ -469,7 +470,7 @@ fn waits_for_the_block_are_few_between_two_polls() {
         let back = "add.s32 %r0, %r0, 1;\nsetp.lt.s32 %bh_q, %r0, %bh_c0;\n@%bh_q bra $L0;\n";
         why(&module(1, &format!("{LOOK}{set}$L0:\nbarrier.sync 0;\n{back}")))
     };
-    assert_eq!(turning(120), "");
+    assert_eq!(turning(60), "");
     let many = turning(1024);
     assert!(many.contains("the flag is not looked at in time"), "{many}");
 }

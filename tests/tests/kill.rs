@@ -198,7 +198,7 @@ fn straight_on() -> String {
 }
 
 #[test]
-#[ignore = "needs a processor on which one block of this runs for longer than the software GPU's grace of 4 s"]
+#[ignore = "needs a processor on which one block of this runs for longer than the software GPU's grace of 5 s"]
 fn where_a_kernel_does_not_end_the_executor_does_and_a_standby_goes_on_with_the_others() {
     if std::env::var("BULKHEAD_TESTS_BACKEND").is_ok_and(|backend| backend == "cuda") {
         println!("skipped: a device is done with a straight line too soon");

@@ -27,7 +27,7 @@ use crate::{
 const LOOK: Duration = Duration::from_millis(10);
 /// How long kernels that were told to end may run on. What is to be copied, and blocks that have to start before they
 /// end, take their time besides. The threads of a block do what they do between two looks one after the other, where they
-/// are made to: 32 times what one does alone, which is 5 ms for sleeps and 9 ms for loads that wait for each other (measured
+/// are made to: 33 times what one does alone, which is 5 ms for sleeps and 9 ms for loads that wait for each other (measured
 /// on an H200), and the lanes of each warp one after the other, if they are apart.
 const GRACE: Duration = Duration::from_secs(10);
 /// The same on the software GPU, which shares its processors with everybody else's programs.

@@ -86,7 +86,7 @@ impl<'a> Pass<'a> {
     fn event(&mut self, event: Event<'a>, turns: &impl Fn(&str) -> Option<u64>) {
         match event {
             Event::Costs(cost) => self.cost = self.cost.plus(Spent::both(cost)),
-            Event::Waits(cost) => self.cost = self.cost.plus(Spent { poll: cost, look: 0 }),
+            Event::BlockWait(cost) => self.cost = self.cost.plus(Spent { poll: cost, look: 0 }),
             Event::Label(name) => self.label(name, turns(name)),
             Event::Look(cost) => {
                 self.cost = self.cost.plus(Spent::both(cost));

@@ -451,7 +451,7 @@ fn sleeps_alike(instruction: &mut Instruction) {
     for operand in &mut instruction.operands {
         match operand {
             Operand::Register(_) => *operand = Operand::Integer(SLEEP_NS),
-            Operand::Integer(time) => *time = (*time).min(SLEEP_NS_MAX),
+            Operand::Integer(time) if !(0..SLEEP_NS_MAX).contains(time) => *time = SLEEP_NS_MAX,
             _ => {}
         }
     }

@@ -55,7 +55,7 @@ pub enum Event<'a> {
     /// What a statement spends.
     Costs(u64),
     /// A wait for the block: what is left until the next poll is so much less besides.
-    Waits(u64),
+    BlockWait(u64),
     /// A label.
     Label(&'a str),
     /// The flag that was loaded at entry is looked at. The first costs nothing, others so much: a text may hold many.
@@ -70,7 +70,7 @@ pub enum Event<'a> {
     Set(u32, By<'a>),
     /// The loop of this label, which comes next, has this counter and may turn so often at most: pointers were checked for that.
     Checked(&'a str, u32, u64),
-    /// A loop goes back to this label, as its counter says, with this step before that.
+    /// A loop goes back to this label, as its counter says.
     Turns(u32, &'a str),
     /// Control may go to a label.
     Goes(&'a str),
@@ -267,7 +267,7 @@ impl<'a> Events<'a> {
         self.free = true;
         self.costs(table::cost(row, instruction));
         if table::waits_for_block(row, instruction) {
-            self.push(Event::Waits(BLOCK_WAIT_COST));
+            self.push(Event::BlockWait(BLOCK_WAIT_COST));
         }
         if table::writes_global(row, instruction) {
             self.push(Event::Writes);

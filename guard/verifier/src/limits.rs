@@ -56,9 +56,19 @@ pub const CHUNK_COST_MAX: u64 = 1 << 17;
 /// What a thread may do on any path between two looks.
 pub const PATH_COST_MAX: u64 = 1 << 19;
 /// What a wait for the block takes of what a thread may do between two looks, besides its cost. Of threads that wait for
-/// each other between any two things that they do, one works at a time: with `n` such waits no more than `n` times what is
-/// left beside them, so that all of a block together do no more than 32 could one after the other.
-pub const BLOCK_WAIT_COST: u64 = 1 << 12;
+/// each other between any two things that they do, one works at a time. Whoever works behind `n` waits has so much less left:
+/// all of a block together do no more than the sum of that, which is [`ONE_BY_ONE_MAX`] times what one may do alone.
+pub const BLOCK_WAIT_COST: u64 = 1 << 13;
+/// See [`BLOCK_WAIT_COST`].
+pub const ONE_BY_ONE_MAX: u64 = 33;
+const _: () = {
+    let (mut left, mut all) = (PATH_COST_MAX, 0);
+    while left > 0 {
+        all += left;
+        left = left.saturating_sub(BLOCK_WAIT_COST);
+    }
+    assert!(all <= ONE_BY_ONE_MAX * PATH_COST_MAX, "threads that work one after the other");
+};
 /// What a thread of a fast version may do in all where it never looks: launches are bounded instead.
 pub const SHORT_COST_MAX: u64 = 1024;
 /// Modules whose gates one entry may call: each has hidden parameters of its own.

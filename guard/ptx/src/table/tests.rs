@@ -277,8 +277,19 @@ fn what_takes_long_costs_much() {
         ("mad.hi.u64 %d1, %d1, %d1, %d1;", 10),
         ("bfe.s64 %d1, %d1, %r1, %r1;", 20),
         ("bfi.b64 %d1, %d1, %d1, %r1, %r1;", 16),
+        ("madc.hi.cc.s64 %d1, %d1, %d1, %d1;", 22),
+        ("cvt.rni.sat.f64.f64 %g1, %g1;", 16),
+        ("cvt.sat.s32.s64 %r1, %d1;", 9),
+        ("mad24.hi.s32 %r1, %r1, %r1, %r1;", 9),
+        ("isspacep.shared %p1, %d1;", 12),
+        ("rcp.approx.f32 %f1, %f1;", 8),
+        ("max.f64 %g1, %g1, %g1;", 8),
+        ("clz.b64 %r1, %d1;", 8),
+        ("barrier.sync 0;", 32),
+        ("nanosleep.u32 100000;", 100_000),
     ] {
-        let registers = ".reg .b32 %r<2>;\n.reg .b64 %d<2>;\n.reg .f32 %f<2>;\n.reg .f64 %g<2>;\n";
+        let registers =
+            ".reg .pred %p<2>;\n.reg .b32 %r<2>;\n.reg .b64 %d<2>;\n.reg .f32 %f<2>;\n.reg .f64 %g<2>;\n";
         let top = ".version 8.0\n.target sm_75\n.address_size 64\n.entry k()\n{\n";
         let module = parse(&format!("{top}{registers}{text}\n}}")).unwrap();
         let Some(Item::Function(Function { body: Some(body), .. })) = module.items.first() else {

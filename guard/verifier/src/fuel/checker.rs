@@ -150,10 +150,10 @@ impl<'s, 'a> Checker<'s, 'a> {
                     None => spent?,
                 }
             }
-            Event::Waits(cost) => {
-                let waited = state.waits(cost);
+            Event::BlockWait(cost) => {
+                let spent = state.spend_until_poll(cost);
                 if self.tries.is_none() {
-                    waited?;
+                    spent?;
                 }
             }
             Event::Look(cost) => {

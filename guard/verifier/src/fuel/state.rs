@@ -56,14 +56,13 @@ pub(super) struct State {
 
 impl State {
     pub(super) fn spend(&mut self, cost: u64) -> Result<(), &'static str> {
-        let cost = i64::try_from(cost).unwrap_or(i64::MAX);
-        self.poll = self.poll.saturating_sub(cost);
-        self.look = self.look.map(|look| look.saturating_sub(cost));
-        if self.is_some() { Ok(()) } else { Err(LATE) }
+        let less = i64::try_from(cost).unwrap_or(i64::MAX);
+        self.look = self.look.map(|look| look.saturating_sub(less));
+        self.spend_until_poll(cost)
     }
 
-    /// A wait for the block, which takes so much of what is left until the next poll.
-    pub(super) fn waits(&mut self, cost: u64) -> Result<(), &'static str> {
+    /// Takes so much of what is left until the next poll alone.
+    pub(super) fn spend_until_poll(&mut self, cost: u64) -> Result<(), &'static str> {
         self.poll = self.poll.saturating_sub(i64::try_from(cost).unwrap_or(i64::MAX));
         if self.is_some() { Ok(()) } else { Err(LATE) }
     }

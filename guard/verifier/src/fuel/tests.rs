@@ -174,7 +174,7 @@ fn program(chance: &mut Chance, pool: &'static [Instruction]) -> Program {
             }
             3..=5 => {
                 let cost = chance.of(&[1, 1 << 12, 1 << 14, 1 << 16, 3 << 15]);
-                all.push(if chance.below(3) == 0 { Event::Waits(cost) } else { Event::Costs(cost) });
+                all.push(if chance.below(3) == 0 { Event::BlockWait(cost) } else { Event::Costs(cost) });
             }
             6 | 7 if !heads.is_empty() => {
                 let (number, label) = chance.of(&heads);
@@ -275,7 +275,7 @@ fn harm(program: &Program, chance: &mut Chance) -> Option<Harm> {
     for _ in 0..4000 {
         let mut to = None;
         match program.all[here] {
-            Event::Costs(cost) | Event::Waits(cost) => spent += cost,
+            Event::Costs(cost) | Event::BlockWait(cost) => spent += cost,
             Event::Poll => spent = 0,
             Event::Register(instruction, _) => runs(instruction, &mut registers),
             Event::Ends => return None,
