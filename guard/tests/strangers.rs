@@ -484,3 +484,22 @@ fn a_thread_sleeps_for_half_a_millisecond_at_most_between_two_polls() {
     let many = sleeps(6);
     assert!(many.contains("the flag is not looked at in time"), "{many}");
 }
+
+/// An access of global memory may be one of the host's, which takes a whole device 0.37 ms: 32,000 of each thread take 12 s.
+#[test]
+fn a_thread_goes_to_global_memory_so_often_at_most_between_two_polls() {
+    let turning = |access: &str, turns: u32| {
+        let set =
+            format!("mov.u32 %r0, 0;\nadd.s32 %bh_c0, %r0, {turns};\nmin.s32 %bh_c0, %bh_c0, {turns};\n");
+        let back = "add.s32 %r0, %r0, 32;\nsetp.lt.s32 %bh_q, %r0, %bh_c0;\n@%bh_q bra $L0;\n";
+        let place = "mov.b64 {%bh_lo, %bh_hi}, %d0;\n\
+            lop3.b32 %bh_hi, %bh_hi, %bh_storemask, %bh_base, 234;\nand.b32 %bh_lo, %bh_lo, -4;\n\
+            mov.b64 %bh_a, {%bh_lo, %bh_hi};\n";
+        let accesses = format!("{place}{access}").repeat(32);
+        why(&module(1, &format!("{LOOK}mov.u64 %d0, 0;\n{set}$L0:\n{accesses}{back}")))
+    };
+    let store = "st.global.u32 [%bh_a], %r0;\n";
+    assert_eq!(turning(store, 24_000), "");
+    let many = turning(store, 32_000);
+    assert!(many.contains("the flag is not looked at in time"), "{many}");
+}

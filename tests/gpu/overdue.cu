@@ -2,7 +2,10 @@
 // what a thread may do between two looks at the flag, in time.
 //
 //   nvcc -arch=native -o overdue overdue.cu -lcuda
-//   ./overdue TEXT.ptx [BLOCKS [THREADS [GIB]]]     2 blocks a multiprocessor of 1,024 threads, a window of 16 GiB
+//   ./overdue TEXT.ptx [BLOCKS [THREADS [GIB [host]]]]     2 blocks a multiprocessor of 1,024 threads, a window of 16 GiB,
+//                                                          in host memory where that is said
+//
+// The window is full of random words, so that loads which wait for each other find nothing in a cache.
 //
 // TEXT is a confined text, as `bulkhead guard` prints it; the first of its entries runs. Its 64-bit parameters get the window's
 // beginning, its others 1 << 20.
@@ -43,17 +46,27 @@ int main(int argc, char **argv) {
     unsigned blocks = argc > 2 && atoi(argv[2]) ? atoi(argv[2]) : 2 * processors;
     unsigned threads = argc > 3 && atoi(argv[3]) ? atoi(argv[3]) : 1024;
     size_t bytes = (argc > 4 ? atoi(argv[4]) : 16) * (size_t(1) << 30);
+    CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, device}, there = here;
+    if (argc > 5 && !strcmp(argv[5], "host")) there = {CU_MEM_LOCATION_TYPE_HOST_NUMA, 0};
     CUmemAllocationProp kind = {};
     kind.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    kind.location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
+    kind.location = there;
     CUmemGenericAllocationHandle memory;
     CUdeviceptr window;
     check(cuMemAddressReserve(&window, bytes, bytes, 0, 0), "addresses");
     check(cuMemCreate(&memory, bytes, &kind, 0), "memory");
     check(cuMemMap(window, bytes, 0, memory, 0), "a mapping");
-    CUmemAccessDesc access = {kind.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemAccessDesc access = {here, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     check(cuMemSetAccess(window, bytes, &access, 1), "access");
-    check(cuMemsetD32(window, 0, bytes / 4), "zeros");
+    std::vector<unsigned> words(size_t(64) << 20);
+    unsigned random = 2463534242u;
+    for (unsigned &word : words) {
+        random ^= random << 13, random ^= random >> 17, random ^= random << 5;
+        word = random;
+    }
+    for (size_t at = 0; at < bytes; at += 4 * words.size())
+        check(cuMemcpyHtoD(window + at, words.data(), 4 * words.size()), "random words");
+    check(cuMemsetD32(window + bytes - (64 << 10), 0, 16 << 10), "flags that are not set");
     CUmodule module;
     CUfunction entry;
     check(cuModuleLoadData(&module, ptx.c_str()), "the text");
@@ -68,7 +81,7 @@ int main(int argc, char **argv) {
         else if (line.find(".param .u64") != line.npos) parameters.push_back(&window);
         else if (line.find(".param") != line.npos) parameters.push_back(&other);
     }
-    const size_t flags = 64 << 10;
+    const size_t flags = 64 << 10;  // The words of all multiprocessors.
     void *told;
     check(cuMemAllocHost(&told, flags), "host memory");
     memset(told, 0xff, flags);
@@ -79,7 +92,7 @@ int main(int argc, char **argv) {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     bool ran_on = cuStreamQuery(work) == CUDA_ERROR_NOT_READY;
     auto set = std::chrono::steady_clock::now();
-    // The words of all multiprocessors, in the last 64 KiB. Copied: a fill would wait for room on the device.
+    // Copied: a fill would wait for room on the device.
     check(cuMemcpyHtoDAsync(window + bytes - flags, told, flags, beside), "the flag");
     check(cuStreamSynchronize(beside), "the flag");
     check(cuStreamSynchronize(work), "the kernel");

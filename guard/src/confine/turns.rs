@@ -77,7 +77,7 @@ pub(super) struct Loop<'a> {
 }
 
 /// What all turns of a loop may cost together of which nothing has to be done.
-pub(super) const ENDS_COST_MAX: u64 = CHUNK_COST_MAX / 2;
+pub(super) const ENDS_COST_MAX: u64 = CHUNK_COST_MAX;
 /// What turns may cost together with what their waits for the block take besides: of a loop of which nothing has to be done,
 /// and of one that turns without a poll.
 pub(super) const WAITS_COST_MAX: u64 = PATH_COST_MAX / 2;

@@ -10,6 +10,8 @@ use crate::table::{self, Treatment};
 
 /// What all turns in one cost, at most.
 const COST_MAX: u64 = 384;
+/// What an access counts at most: what it costs is how long it may take, and it is as short as others.
+const ACCESS_COST: u64 = 8;
 /// Turns in one, at most.
 const TURNS_MAX: u64 = 8;
 /// Loops that are written so.
@@ -74,7 +76,10 @@ fn fits(statement: &Statement) -> bool {
 fn cost(body: &[Statement]) -> u64 {
     let cost = |statement: &Statement| match statement {
         Statement::Instruction(instruction) => {
-            table::row_of(instruction).map_or(u64::MAX, |row| table::cost(row, instruction))
+            table::row_of(instruction).map_or(u64::MAX, |row| match row.name {
+                "ld" | "st" => table::cost(row, instruction).min(ACCESS_COST),
+                _ => table::cost(row, instruction),
+            })
         }
         _ => 0,
     };

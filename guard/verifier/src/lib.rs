@@ -42,8 +42,9 @@
 //! 11. In a body with asynchronous copies every thread waits for its own directly before it ends, also where a look ends
 //!     it; and a copy takes no more from its source than it writes.
 //! 12. Instructions for whole warps (`mma`, `wmma`, `ldmatrix`, `stmatrix`, `movmatrix`) stand where a check that the warp is
-//!     whole was passed, with no label and nothing between behind which lanes may go on apart (a sleep, or what ptxas branches
-//!     around), and have no predicate: of lanes that one leaves out ptxas writes no register which only they read, and the device takes it all the same. The
+//!     whole was passed, with no label and nothing between behind which lanes may go on apart (a sleep, a loop that ptxas
+//!     writes, an atomic or a fence under a predicate; where ptxas branches around others, as stores under one predicate, it
+//!     joins the lanes again), and have no predicate: of lanes that one leaves out ptxas writes no register which only they read, and the device takes it all the same. The
 //!     lines of a matrix in global memory are less than 2^31 bytes, begin at multiples of 16 bytes, and where they are more
 //!     than [`limits::EXTENT_BOUND`] the first begins 4 GiB before the end of what the mask lets through.
 //! 13. A call of a gate is the text that was verified for it, behind a look at the flag (but in a fast version as short as 10

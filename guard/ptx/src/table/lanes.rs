@@ -19,13 +19,14 @@ pub fn is_for_warps(row: &Row) -> bool {
 /// lanes that are named wait for one another, which can be others for each.
 pub fn parts(row: &Row, instruction: &Instruction) -> bool {
     let warp = || instruction.modifiers.first().is_some_and(|modifier| modifier == "warp");
-    let has = |word: &str| instruction.modifiers.iter().any(|modifier| modifier == word);
+    let is_shared = || instruction.modifiers.iter().any(|word| word.split("::").next() == Some("shared"));
     let is_atomic = matches!(row.treatment, Treatment::Atomic | Treatment::Reduction);
     // Behind a sleep ptxas joins them again, which may be after what comes next.
     row.name == "nanosleep"
         // Loops that compare and swap.
-        || is_atomic && has("shared")
-        // What may not be done under a predicate is branched around.
+        || is_atomic && is_shared()
+        // What may not be done under a predicate is branched around. So are two stores under one, but ptxas joins lanes again
+        // before what comes next.
         || instruction.predicate.is_some() && (is_atomic || matches!(row.name, "membar" | "fence"))
         || is_of_several(row, instruction)
         || matches!(row.treatment, Treatment::Branch | Treatment::Gate)

@@ -240,6 +240,8 @@ fn lanes_go_on_apart_behind_sleeps_and_what_ptxas_branches_around() {
     assert!(
         parted("bfind.u64 %r1, %d1;")
             && parted("atom.shared.add.f64 %d1, [%r2], %d3;")
+            && parted("atom.shared::cta.add.f64 %d1, [%r2], %d3;")
+            && parted("red.shared::cta.add.u32 [%r2], %r2;")
             && parted("@%p1 membar.sys;")
             && parted("@!%p1 red.global.add.u32 [%d1], %r2;")
     );
@@ -270,6 +272,9 @@ fn what_takes_long_costs_much() {
         ("fns.b32 %r1, %r1, 0, 1;", 48),
         ("vavrg4.u32.u32.u32 %r1, %r1, %r1, %r1;", 48),
         ("ld.local.u32 %r1, [%d1];", 8),
+        ("ld.global.v4.u32 {%r1, %r1, %r1, %r1}, [%d1];", 16),
+        ("st.volatile.global.u32 [%d1], %r1;", 16),
+        ("cp.async.ca.shared.global [%r1], [%d1], 4;", 16),
         ("st.release.sys.global.u32 [%d1], %r1;", 64),
         ("ld.acquire.gpu.global.u32 %r1, [%d1];", 64),
         ("atom.acq_rel.sys.shared.add.u32 %r1, [%d1], %r1;", 64),

@@ -235,6 +235,24 @@ fn claims_that_are_no_numbers_are_none_and_very_many_are_refused() {
     case(LOOP).known("A", "%nobody", 0, 9).right();
     case(LOOP).known("A", "%r0", 0, i128::MAX).right();
     let mut many = "mov.u32 %r0, 0;\n".to_owned();
+    // Long names count: each is compared at each way.
+    let long = "n".repeat(4000);
+    let pointers = format!(
+        "ld.param.u64 %d0, [{long}];\nsetp.eq.u32 %p0, %r0, 0;\n{}A:\nret;",
+        "@%p0 bra A;\n".repeat(5000)
+    );
+    let text = format!(
+        ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 {long})\n{{\n\
+         .reg .pred %p<4>;\n.reg .b32 %r<8>;\n.reg .b64 %d<8>;\n{pointers}\n}}\n"
+    );
+    let named = bulkhead_ptx::parse(&text).unwrap();
+    let statements = body_of(&named);
+    let mut claims = Claims::default();
+    let claim = Claim { of: Of::Parameter(long, 0), number: Number::between(0, 0) };
+    claims
+        .labels
+        .insert(at(statements, "A"), Claimed { known: vec![("%d0".to_owned(), claim); 12], turns: None });
+    assert!(wrong(statements, &claims).contains(&Wrong::Many), "12 claims at 5,000 ways, with names");
     for _ in 0..9000 {
         many.push_str("@%p0 bra A;\n");
     }

@@ -87,7 +87,7 @@ impl<'a> Numbers<'a> {
     pub(super) fn arrives(&self, label: &'a str, said: &Said<'a>) -> Vec<Wrong<'a>> {
         let Some(claim) = self.labels.get(label).filter(|_| !self.cut) else { return Vec::new() };
         let steps = claim.turns.as_ref().map_or(&[][..], |turns| &turns.steps);
-        if !self.looks_at(1 + claim.known.len() + steps.len()) {
+        if !self.looks_at(claim.count) {
             return vec![Wrong::Many];
         }
         let here = With { numbers: self, said };
@@ -116,7 +116,9 @@ impl<'a> Numbers<'a> {
             };
             !known.into_iter().flatten().any(implies)
         });
-        let mut wrong: Vec<_> = known.map(|(name, _)| Wrong::Known(label, name)).collect();
+        // One is enough, but for whoever tries them.
+        let most = if self.tries { usize::MAX } else { 1 };
+        let mut wrong: Vec<_> = known.take(most).map(|(name, _)| Wrong::Known(label, name)).collect();
         let begins = |(name, first, _): &(&str, Fact<'a>, Number)| {
             here.of_register(name).is_some_and(|known| first.implied_by(known))
         };

@@ -91,6 +91,15 @@ impl<'a> Fact<'a> {
         }
     }
 
+    /// Bytes of the name that it has in it.
+    pub const fn name_bytes(self) -> usize {
+        match self {
+            Self::Pointer(Pointer { base: Base::Parameter(root), .. }) => root.parameter.len(),
+            Self::Pointer(Pointer { base: Base::Shared(name), .. }) => name.len(),
+            Self::Pointer(Pointer { base: Base::Checked(_), .. }) | Self::Number(_) => 0,
+        }
+    }
+
     /// A number of a 32-bit register that is the same signed and unsigned.
     pub fn small(self) -> Option<Number> {
         self.number().filter(|number| number.is_small(Width::WORD))
