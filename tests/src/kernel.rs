@@ -22,6 +22,12 @@ use crate::{
 /// Names the backend that tests run on, where it is not the software GPU.
 const BACKEND: &str = "BULKHEAD_TESTS_BACKEND";
 
+/// Whether tests run on a GPU. Isolated sessions take machine code there, and no PTX.
+#[must_use]
+pub fn on_gpu() -> bool {
+    std::env::var(BACKEND).is_ok_and(|backend| backend == "cuda")
+}
+
 /// What fits into the pipe of a kernel whose log nobody reads.
 pub const UNREAD_BYTES: usize = 4096;
 

@@ -15,7 +15,7 @@ use bulkhead_client::{
 };
 use bulkhead_tests::{
     child,
-    kernel::Kernel,
+    kernel::{Kernel, on_gpu},
     neighbour::Neighbour,
     patience::{PATIENCE, until, within},
     process,
@@ -32,6 +32,11 @@ fn runs_away(tenant: &Tenant) -> Buffer {
     let parameters = Parameters::new().u32(u32::MAX).u64(at.address()).u32(1);
     tenant.session.launch(FIRST, &tenant.entry("persist"), &forever, &parameters).unwrap();
     at
+}
+
+/// Where the code of these tests runs: it is PTX.
+fn domains() -> &'static [Domain] {
+    if on_gpu() { &[Domain::Guarded] } else { &[Domain::Guarded, Domain::Isolated] }
 }
 
 #[test]
@@ -60,7 +65,7 @@ fn whoever_waits_to_load_code_does_so_after_a_while_and_a_runaway_kernel_is_ende
 #[test]
 fn a_kernel_that_runs_for_longer_than_it_may_is_ended_whatever_other_streams_do() {
     let kernel = Kernel::with(&["--kernel-seconds", "1"]);
-    for domain in [Domain::Guarded, Domain::Isolated] {
+    for &domain in domains() {
         let terms = Terms { domain, ..Terms::default() };
         let session = Session::open(&Options { terms, ..kernel.options("runaway") }).unwrap();
         let runaway = Tenant::over(session);
@@ -238,7 +243,7 @@ fn where_a_kernel_does_not_end_the_executor_does_and_a_standby_goes_on_with_the_
 #[test]
 fn many_short_kernels_are_not_taken_for_a_long_one() {
     let kernel = Kernel::with(&["--kernel-seconds", "1"]);
-    for domain in [Domain::Guarded, Domain::Isolated] {
+    for &domain in domains() {
         let terms = Terms { domain, ..Terms::default() };
         let tenant = Tenant::over(Session::open(&Options { terms, ..kernel.options("short") }).unwrap());
         let at = tenant.session.allocate(4096).unwrap();
