@@ -7,8 +7,9 @@ use bulkhead_schema::limits;
 
 use crate::{
     executor_proxy::{Cells, DeviceInfo},
-    modules::ProtectedModule,
+    modules::protected::ProtectedModule,
     principals::{Counted, Quota, Tenant},
+    transport::door::Relay,
 };
 
 /// Device memory that sessions never get, where it is a GPU's: at most so much.
@@ -29,16 +30,6 @@ impl fmt::Debug for ExecutorSource {
             Self::Connect(_) => f.write_str("Connect"),
         }
     }
-}
-
-/// Whether what clients say passes through a thread of its own, which drops what they pass along.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Relay {
-    /// Where the system cannot refuse passed descriptors, which is before Linux 6.16.
-    #[default]
-    WhereNeeded,
-    /// Everywhere.
-    Always,
 }
 
 /// Limits that a site may set lower than `bulkhead_schema::limits` does.

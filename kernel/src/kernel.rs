@@ -12,9 +12,10 @@ use crate::{
     Limits,
     compile::process::Compiler,
     executor_proxy::{Device, DeviceInfo, length},
-    modules::{Known, ProtectedModule},
+    ledger::{columns, write_columns},
+    modules::protected::{Known, ProtectedModule},
     principals::Principals,
-    session::{Session, columns, write_columns},
+    session::Session,
     transport::descriptors::Tokens,
 };
 
@@ -235,7 +236,7 @@ impl Kernel {
         self.devices.iter().filter(|_| !stuck).find_map(|device| {
             let used = device.ledger.borrow().used();
             let charged = (used != Amounts::NONE).then(|| format!("charges: {used:?}"));
-            device.registry.leftovers().or(charged)
+            device.registry.leftovers().or_else(|| device.sturdy.leftovers()).or(charged)
         })
     }
 }

@@ -24,7 +24,7 @@ use crate::{
     compile::process::Compiler,
     executor_proxy::Device,
     kernel::Kernel,
-    modules::Known,
+    modules::protected::Known,
     principals::{Counted, Lines, Principals},
     rpc::{connection, operator},
     transport::{
@@ -81,7 +81,7 @@ impl Place {
         };
         // The lock is ours, so whoever made these is gone.
         place.remove_sockets();
-        crate::modules::remove_leftovers(directory);
+        crate::modules::protected::remove_leftovers(directory);
         Ok(place)
     }
 

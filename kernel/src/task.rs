@@ -6,7 +6,7 @@ use bulkhead_schema::{Error, ErrorCode};
 
 use crate::{
     principals::{Counted, Party},
-    rpc::refusal::internal,
+    refusal::internal,
 };
 
 /// The same for a client whose executor may answer late: what waits for that after the client was told is counted as one of its

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     principals::{Counted, Party, Taken},
-    rpc::refusal::internal,
+    refusal::internal,
 };
 
 struct Waiting {

@@ -32,9 +32,9 @@ use crate::{
         kept::{Kept, Key},
         places::{Place, Places},
     },
+    ledger::Spending,
     principals::{Counted, Party, Taken},
-    rpc::refusal::internal,
-    session::Spending,
+    refusal::internal,
 };
 
 /// How much is copied before others get their turn, in bytes.

@@ -18,7 +18,7 @@ use crate::{
     ExecutorSource,
     compile::places::Places,
     principals::{Counted, Party},
-    rpc::refusal::internal,
+    refusal::internal,
     session::swap::device::Mover,
 };
 
@@ -141,6 +141,7 @@ impl Device {
             local_bytes: Cell::new(0),
             ledger: Rc::clone(&self.ledger),
             registry: Rc::clone(&self.registry),
+            sturdy: Rc::clone(&self.sturdy),
             starting: Places::new(0, Counted::Waits),
             pool: Pool::new(0),
             cells: Rc::clone(&self.cells),

@@ -40,8 +40,8 @@ use crate::executor_proxy::{
     requests::{Place, Requests},
 };
 use crate::{
+    ledger::Charge,
     principals::{Lines, Party},
-    session::Charge,
     transport::packets::{Packets, is_shortage},
 };
 

@@ -24,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-use bulkhead_mm::{Amounts, Ledger, Resource, Slot};
+use bulkhead_mm::{Resource, Slot};
 use bulkhead_schema::{Error, ErrorCode, limits};
 use tokio::{
     process::Child,
@@ -42,10 +42,16 @@ pub(crate) use crate::executor_proxy::metering::{Meter, TOLERATED_BYTES};
 pub(crate) use crate::executor_proxy::output::{OUTPUT_KEPT_BYTES, Output, Written};
 pub(crate) use crate::executor_proxy::passed::Passed;
 
-use crate::executor_proxy::pool::Pool;
 use crate::{
-    ExecutorSource, Limits, compile::places::Places, modules::Known, principals::Counted, registry::Registry,
-    session::swap::device::Mover, transport::packets::Packets,
+    ExecutorSource, Limits,
+    compile::places::Places,
+    executor_proxy::pool::Pool,
+    faults::Faults,
+    ledger::DeviceLedger,
+    modules::protected::Known,
+    principals::Counted,
+    session::{Registry, sturdy::Sturdies, swap::device::Mover},
+    transport::packets::Packets,
 };
 
 /// An executor that lived shorter than this, in seconds, ended soon after its start.
@@ -205,9 +211,11 @@ pub(crate) struct Device {
     /// Local memory of the image that needed most so far, in bytes.
     local_bytes: Cell<u64>,
     /// Who uses how much of it.
-    pub(crate) ledger: Rc<RefCell<Ledger>>,
+    pub(crate) ledger: Rc<DeviceLedger>,
     /// Who may do what with which part of it.
     pub(crate) registry: Rc<Registry>,
+    /// Tokens, and what they stand for.
+    pub(crate) sturdy: Rc<Sturdies>,
     /// Where executors of isolated sessions start, and those that have started.
     starting: Rc<Places>,
     pool: Pool,
@@ -230,6 +238,7 @@ impl Device {
         modules: Vec<Rc<Known>>,
         (limits, cells): (Limits, Cells),
     ) -> Self {
+        let faults = Rc::<Faults>::default();
         Self {
             index,
             source,
@@ -244,8 +253,9 @@ impl Device {
             starts: Cell::new(0),
             wanted: Notify::new(),
             local_bytes: Cell::new(0),
-            ledger: Rc::new(RefCell::new(Ledger::new(Amounts::default()))),
-            registry: Rc::new(Registry::new()),
+            ledger: DeviceLedger::new(Rc::clone(&faults)),
+            registry: Rc::new(Registry::new(faults)),
+            sturdy: Rc::default(),
             starting: Places::new(limits::ISOLATED_STARTS_MAX, Counted::Waits),
             pool: Pool::new(limits.warm),
             cells: cell::CellBlock::new(cells),

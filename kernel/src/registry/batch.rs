@@ -6,7 +6,7 @@ use bulkhead_caps::{Ended, Kind, Line, ObjectId, Owner, RevocationId};
 use bulkhead_schema::Handle;
 use tokio::{sync::watch, time::Instant};
 
-use crate::rpc::reference::LetGo;
+use crate::registry::budget::LetGo;
 
 /// How far they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -6,8 +6,27 @@ use bulkhead_caps::{Line, Need, Owner};
 use bulkhead_schema::{Error, ErrorCode, Handle, limits};
 use tokio::sync::watch;
 
-use crate::registry::{Batch, Registry, Stage};
-use crate::rpc::loan::{State, reach};
+use crate::registry::{Batch, Holder, Registry, Stage};
+
+/// How far a loan is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum State {
+    /// The process may use the memory.
+    Out,
+    /// It is to let go of it.
+    Recalled,
+    /// It has.
+    Back,
+}
+
+/// A loan goes on to a state, and never back.
+pub(crate) fn reach(state: &watch::Sender<State>, next: State) {
+    state.send_if_modified(|known| {
+        let further = *known < next;
+        *known = next.max(*known);
+        further
+    });
+}
 
 /// What was lent, by owner; and what ends with each, for those who wait for what was derived of the same.
 pub(super) type Loans = RefCell<HashMap<Owner, (Rc<watch::Sender<State>>, Rc<Batch>)>>;
@@ -19,7 +38,7 @@ pub(crate) struct Lent {
     pub(crate) state: Rc<watch::Sender<State>>,
 }
 
-impl Registry {
+impl<S: Holder> Registry<S> {
     /// Lends what a capability names: it is in use until it [is back](Registry::is_back).
     pub(crate) fn lend(&self, owner: Owner, parent: Handle, need: Need) -> Result<Lent, Error> {
         let object = self.look(owner, parent)?.object;

@@ -5,13 +5,14 @@
 //! (*quiescent*). An object that nobody names, and that no work can reach, is given back.
 
 pub(crate) mod batch;
+pub(crate) mod budget;
 pub(crate) mod lending;
 pub(crate) mod object;
 pub(crate) mod pending;
-pub(crate) mod sturdy;
+pub(crate) mod token;
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::RefCell,
     collections::{BTreeMap, HashMap, VecDeque},
     rc::{Rc, Weak},
 };
@@ -25,14 +26,17 @@ use bulkhead_schema::{Error, ErrorCode, Handle, limits};
 use tokio::{sync::Notify, time::Instant};
 
 pub(crate) use crate::registry::batch::{Batch, Stage};
+pub(crate) use crate::registry::budget::{Budget, Spent};
 pub(crate) use crate::registry::lending::Lent;
-pub(crate) use crate::registry::object::{Code, Lingering, Loaded, Memory, Object, Part, Tally, What};
+pub(crate) use crate::registry::object::{
+    Code, Lingering, Loaded, Memory, Object, Part, Passed, Tally, What,
+};
 pub(crate) use crate::registry::pending::Asked;
-pub(crate) use crate::registry::sturdy::{Sturdies, Sturdy, SturdyToken};
+pub(crate) use crate::registry::token::SturdyToken;
 
 use crate::{
-    rpc::refusal::{self, internal},
-    session::Session,
+    faults::Faults,
+    refusal::{self, internal},
 };
 
 /// How many objects are given back before others have a turn: a fraction of a millisecond.
@@ -77,15 +81,47 @@ pub(crate) struct Marked {
     pub(crate) lingering: Lingering,
 }
 
-/// The capabilities of one device. They outlive executors.
-pub(crate) struct Registry {
+/// What the registry tells those whose capabilities end: sessions. It holds none of them, and knows no more of them than this.
+pub(crate) trait Holder: Sized + 'static {
+    /// The batch that takes what of its capabilities ends now.
+    fn dying(&self) -> Rc<Batch>;
+
+    /// These capabilities of it have ended.
+    fn has_ended(&self, ended: &[Ended]);
+
+    /// So many capabilities are counted as its own until their batch is done.
+    fn counts(&self, more: u32);
+
+    /// It is charged so much less of this.
+    fn refund(&self, resource: Resource, amount: u64);
+
+    /// Whether it ends with this capability of its own.
+    fn is_opened_by(&self, handle: Handle) -> bool;
+
+    /// Its batch is complete for now: its executor is to be told.
+    fn wake_reaper(&self);
+
+    /// Ends it, with all its capabilities.
+    fn end(&self, why: &Error);
+
+    /// Code of one that nobody names any more, and that no work reaches, is to be unloaded.
+    fn unload(code: &Rc<Object<Self>>, object: ObjectId);
+
+    /// The same of a protected module.
+    fn remove_module(module: &Rc<Object<Self>>, object: ObjectId);
+
+    /// An object of its own is no more.
+    fn gave_back(&self, object: ObjectId, thing: &Object<Self>);
+}
+
+/// The capabilities of one device, and of the sessions `S` that hold them. They outlive executors.
+pub(crate) struct Registry<S> {
     tree: RefCell<Tree>,
     /// By the index of the object.
-    things: RefCell<Vec<Option<Rc<Object>>>>,
-    sessions: RefCell<HashMap<Owner, Weak<Session>>>,
+    things: RefCell<Vec<Option<Rc<Object<S>>>>>,
+    sessions: RefCell<HashMap<Owner, Weak<S>>>,
     /// Owners that are no sessions: what processes have borrowed.
     loans: lending::Loans,
-    pub(crate) sturdy: Sturdies,
     started: Instant,
     /// Revocations that clients hold, and may wait for.
     asked: RefCell<BTreeMap<RevocationId, Weak<Asked>>>,
@@ -97,26 +133,24 @@ pub(crate) struct Registry {
     returning: RefCell<VecDeque<ObjectId>>,
     /// Told where more of them wait than are given back in one go.
     many_return: Notify,
-    /// How often something was found that cannot be.
-    wrong: Cell<u32>,
+    faults: Rc<Faults>,
 }
 
-impl Registry {
-    pub(crate) fn new() -> Self {
+impl<S: Holder> Registry<S> {
+    pub(crate) fn new(faults: Rc<Faults>) -> Self {
         let limits = Limits { nodes_per_root: limits::DERIVED_MAX, last_generation: u32::MAX - 1 };
         Self {
             tree: RefCell::new(Tree::new(limits)),
             things: RefCell::default(),
             sessions: RefCell::default(),
             loans: lending::Loans::default(),
-            sturdy: Sturdies::default(),
             started: Instant::now(),
             asked: RefCell::default(),
             settled: Notify::new(),
             ended: RefCell::default(),
             returning: RefCell::default(),
             many_return: Notify::new(),
-            wrong: Cell::new(0),
+            faults,
         }
     }
 
@@ -126,10 +160,7 @@ impl Registry {
 
     /// Notes a failure that nobody waits for: our fault.
     pub(crate) fn expect<T>(&self, result: Result<T, Error>, what: &'static str) {
-        if let Err(error) = result {
-            self.wrong.set(self.wrong.get().saturating_add(1));
-            tracing::error!(%error, what, "the registry is wrong");
-        }
+        self.faults.note(result, what);
     }
 
     fn note<T>(&self, result: Result<T, bulkhead_caps::Error>, what: &'static str) {
@@ -140,15 +171,10 @@ impl Registry {
     pub(crate) fn leftovers(&self) -> Option<String> {
         let capabilities = self.tree.borrow().live();
         let objects = self.things.borrow().iter().flatten().count();
-        // A token of what has ended is good for nothing, whoever still holds it.
-        let is_good = |sturdy: &Sturdy| {
-            sturdy.session.upgrade().is_some_and(|session| self.look(session.owner, sturdy.handle).is_ok())
-        };
-        let (sessions, wrong) = (self.sessions.borrow().len(), self.wrong.get());
-        let tokens = self.sturdy.count(is_good);
-        (capabilities > 0 || objects > 0 || sessions > 0 || tokens > 0 || wrong > 0).then(|| {
+        let (sessions, wrong) = (self.sessions.borrow().len(), self.faults.count());
+        (capabilities > 0 || objects > 0 || sessions > 0 || wrong > 0).then(|| {
             format!(
-                "{capabilities} capabilities, {objects} objects, {sessions} sessions, {tokens} tokens; {wrong} times the registry was wrong"
+                "{capabilities} capabilities, {objects} objects, {sessions} sessions; {wrong} times the registry was wrong"
             )
         })
     }
@@ -164,16 +190,16 @@ impl Registry {
     }
 
     /// Says which session an owner is.
-    pub(crate) fn know(&self, owner: Owner, session: Weak<Session>) {
+    pub(crate) fn know(&self, owner: Owner, session: Weak<S>) {
         self.sessions.borrow_mut().insert(owner, session);
     }
 
-    pub(crate) fn session(&self, owner: Owner) -> Option<Rc<Session>> {
+    pub(crate) fn session(&self, owner: Owner) -> Option<Rc<S>> {
         self.sessions.borrow().get(&owner).and_then(Weak::upgrade)
     }
 
     /// Every session that is not gone.
-    pub(crate) fn sessions(&self) -> Vec<Rc<Session>> {
+    pub(crate) fn sessions(&self) -> Vec<Rc<S>> {
         self.sessions.borrow().values().filter_map(Weak::upgrade).collect()
     }
 
@@ -220,8 +246,8 @@ impl Registry {
         owner: Owner,
         kind: Kind,
         bytes: u64,
-        thing: Object,
-    ) -> Result<(Handle, ObjectId, Rc<Object>), Error> {
+        thing: Object<S>,
+    ) -> Result<(Handle, ObjectId, Rc<Object<S>>), Error> {
         let (handle, object) = self.tree.borrow_mut().create(owner, kind, bytes).map_err(refusal::tree)?;
         let thing = Rc::new(thing);
         let mut things = self.things.borrow_mut();
@@ -261,7 +287,7 @@ impl Registry {
         self.tree.borrow().get(owner, handle, need).map(drop).map_err(refusal::tree)
     }
 
-    pub(crate) fn thing(&self, object: ObjectId) -> Result<Rc<Object>, Error> {
+    pub(crate) fn thing(&self, object: ObjectId) -> Result<Rc<Object<S>>, Error> {
         let things = self.things.borrow();
         let thing = things.get(object.index() as usize).and_then(Option::as_ref);
         thing.map(Rc::clone).ok_or_else(|| internal("a capability names nothing"))
@@ -501,12 +527,12 @@ impl Registry {
         if let What::Code(code) = &thing.what
             && code.state.get() != Loaded::No
         {
-            return Session::unload(&thing, object);
+            return S::unload(&thing, object);
         }
         if let What::Module(owned) = &thing.what
             && owned.state.get() != Loaded::No
         {
-            return Session::remove_module(&thing, object);
+            return S::remove_module(&thing, object);
         }
         if thing.is_held() {
             return;

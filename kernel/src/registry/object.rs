@@ -9,20 +9,22 @@ use std::{
 };
 
 use bulkhead_mm::{DeviceAddress, Range};
-use bulkhead_schema::Handle;
+use bulkhead_schema::{Error, Handle};
 use tokio::sync::{Mutex, RwLock, watch};
 
-use crate::registry::{Batch, Stage};
 use crate::{
     executor_proxy::EntryInfo,
+    ledger::Charge,
     modules::Owned,
-    rpc::fence::Passed,
-    session::{Charge, Session},
+    registry::{Batch, Stage},
 };
 
+/// Whether a completion point has passed, or why nobody will know.
+pub(crate) type Passed = Option<Result<(), Error>>;
+
 /// What a capability names, and whose it is. Enough to make it again in another executor.
-pub(crate) struct Object {
-    pub(crate) session: Weak<Session>,
+pub(crate) struct Object<S> {
+    pub(crate) session: Weak<S>,
     pub(crate) what: What,
     /// Capabilities of it that ended, on their way back: by the nearest capability above them that is there.
     ending: RefCell<BTreeMap<Handle, Lingering>>,
@@ -248,8 +250,8 @@ impl Memory {
     }
 }
 
-impl Object {
-    pub(crate) fn new(session: Weak<Session>, what: What) -> Self {
+impl<S> Object<S> {
+    pub(crate) fn new(session: Weak<S>, what: What) -> Self {
         Self { session, what, ending: RefCell::default() }
     }
 

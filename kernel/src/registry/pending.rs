@@ -6,7 +6,7 @@ use bulkhead_caps::RevocationId;
 use bulkhead_schema::{Error, bulkhead_capnp::Moment};
 use tokio::sync::{Notify, futures::Notified};
 
-use crate::registry::{Lingering, Marked, Registry, Stage};
+use crate::registry::{Holder, Lingering, Marked, Registry, Stage};
 
 /// Whether each moment has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -49,7 +49,7 @@ impl Asked {
         self.overdue.get()
     }
 
-    fn look(&self, registry: &Registry) -> Result<Far, Error> {
+    fn look<S: Holder>(&self, registry: &Registry<S>) -> Result<Far, Error> {
         let moments = registry.moments(self.id)?;
         if moments.overdue {
             self.overdue.set(true);
@@ -68,7 +68,11 @@ impl Asked {
     }
 
     /// Whether a moment has come.
-    pub(crate) fn has_reached(&self, registry: &Registry, moment: Moment) -> Result<bool, Error> {
+    pub(crate) fn has_reached<S: Holder>(
+        &self,
+        registry: &Registry<S>,
+        moment: Moment,
+    ) -> Result<bool, Error> {
         let far = self.look(registry)?;
         Ok(match moment {
             Moment::Severed => far.severed,
@@ -83,7 +87,7 @@ impl Asked {
     }
 
     /// Wakes those who wait, where another moment has come or nothing is known of it any more.
-    pub(crate) fn tell(&self, registry: &Registry) {
+    pub(crate) fn tell<S: Holder>(&self, registry: &Registry<S>) {
         match self.look(registry) {
             Ok(far) if far == self.far.get() => {}
             Ok(far) => {

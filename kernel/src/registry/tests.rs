@@ -7,6 +7,7 @@ use futures::FutureExt as _;
 use tokio::sync::watch;
 
 use super::*;
+use crate::session::{Object, Registry};
 
 /// An object of an owner that is no session.
 fn made(registry: &Registry) -> (Owner, Handle, ObjectId) {
@@ -19,7 +20,7 @@ fn made(registry: &Registry) -> (Owner, Handle, ObjectId) {
 
 #[tokio::test]
 async fn what_a_module_uses_is_given_back_once_its_work_has_passed() {
-    let registry = Registry::new();
+    let registry = Registry::new(Rc::default());
     let (owner, handle, object) = made(&registry);
     let line = registry.open_module_line();
     let (early, late) = (registry.uses(line, object).unwrap(), registry.uses(line, object).unwrap());
@@ -41,7 +42,7 @@ async fn what_a_module_uses_is_given_back_once_its_work_has_passed() {
 
 #[tokio::test]
 async fn a_module_that_is_gone_uses_nothing() {
-    let registry = Registry::new();
+    let registry = Registry::new(Rc::default());
     let (owner, handle, object) = made(&registry);
     let line = registry.open_module_line();
     registry.uses(line, object).unwrap();
@@ -57,7 +58,7 @@ async fn a_module_that_is_gone_uses_nothing() {
 
 #[tokio::test]
 async fn what_is_left_is_told() {
-    let registry = Registry::new();
+    let registry = Registry::new(Rc::default());
     let (owner, handle, _) = made(&registry);
     assert!(registry.leftovers().unwrap().starts_with("1 capabilities, 1 objects"));
     registry.revoke((owner, Hurry::AllBut(owner)), handle, Extent::Whole, Duration::ZERO).unwrap();
@@ -70,7 +71,7 @@ async fn what_is_left_is_told() {
 #[tokio::test]
 async fn what_ends_together_is_given_back_in_turns_with_others() {
     const OBJECTS: usize = 10 * GIVEN_BACK_AT_ONCE;
-    let registry = Registry::new();
+    let registry = Registry::new(Rc::default());
     let (owner, line) = registry.open(u32::try_from(OBJECTS).unwrap());
     registry.close_line(line);
     for _ in 0..OBJECTS {
@@ -104,7 +105,7 @@ async fn what_ends_together_is_given_back_in_turns_with_others() {
 }
 
 /// A completion point of an owner that is no session, and whoever waits for it.
-fn point(registry: &Registry, owner: Owner) -> (Handle, watch::Receiver<crate::rpc::fence::Passed>) {
+fn point(registry: &Registry, owner: Owner) -> (Handle, watch::Receiver<Passed>) {
     let sender = watch::Sender::new(None);
     let waiting = sender.subscribe();
     let thing = Object::new(Weak::new(), What::Point(sender));
@@ -114,7 +115,7 @@ fn point(registry: &Registry, owner: Owner) -> (Handle, watch::Receiver<crate::r
 
 #[tokio::test]
 async fn who_waits_for_what_has_ended_is_woken_alone() {
-    let registry = Registry::new();
+    let registry = Registry::new(Rc::default());
     let (owner, line) = registry.open(8);
     registry.close_line(line);
     let ((first, mut ending), (_, mut staying)) = (point(&registry, owner), point(&registry, owner));
@@ -134,7 +135,7 @@ async fn who_waits_for_what_has_ended_is_woken_alone() {
 
 #[tokio::test]
 async fn who_waits_for_a_revocation_is_woken_when_it_is_further_and_not_for_others() {
-    let registry = Registry::new();
+    let registry = Registry::new(Rc::default());
     let (owner, handle, object) = made(&registry);
     let line = registry.open_module_line();
     let used = registry.uses(line, object).unwrap();
@@ -171,7 +172,7 @@ async fn who_waits_for_a_revocation_is_woken_when_it_is_further_and_not_for_othe
 
 #[tokio::test]
 async fn batches_that_were_let_go_of_are_not_kept_however_many_there_are() {
-    let registry = Registry::new();
+    let registry = Registry::new(Rc::default());
     let (owner, _, _) = made(&registry);
     let mut lingering = Lingering::default();
     let held: Vec<_> = (0..10).map(|number| Rc::new(Batch::new(owner, number))).collect();
@@ -193,7 +194,7 @@ async fn batches_that_were_let_go_of_are_not_kept_however_many_there_are() {
 #[tokio::test]
 async fn copies_of_very_many_batches_have_them_in_common_and_each_is_looked_at_once() {
     const BATCHES: u64 = 10_000;
-    let registry = Registry::new();
+    let registry = Registry::new(Rc::default());
     let (owner, _, _) = made(&registry);
     let batches: Vec<_> = (0..BATCHES).map(|number| Rc::new(Batch::new(owner, number))).collect();
     let mut lingering = Lingering::default();

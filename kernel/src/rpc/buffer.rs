@@ -11,9 +11,12 @@ use bulkhead_schema::{
 use crate::{
     rpc::{
         loan,
-        reference::{Facet, Reference, Served, capability},
+        reference::{Served, capability},
     },
-    session::Bound,
+    session::{
+        Bound,
+        reference::{Facet, Reference},
+    },
     task::detached,
 };
 

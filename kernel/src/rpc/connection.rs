@@ -33,10 +33,15 @@ use crate::{
     principals::{Counted, Party},
     registry::SturdyToken,
     rpc::{
+        copy_session::CopyServer,
         firewall::{self, Firewall},
-        reference::{Facet, Reference, write_any},
+        reference::write_any,
+        session::SessionServer,
     },
-    session::{CopyServer, OpenSession, Opening, Parent, Session, SessionServer, Terms},
+    session::{
+        OpenSession, Opening, Parent, Session, Terms,
+        reference::{Facet, Reference},
+    },
     task::detached,
     transport::{
         async_fd::watched,
@@ -309,10 +314,7 @@ impl Bulkhead {
                 .remedy("ask whoever made it for another")
         };
         let devices = &self.connection.kernel.devices;
-        devices
-            .iter()
-            .find_map(|device| Reference::restore(&device.registry, token))
-            .unwrap_or_else(|| Err(unknown()))
+        devices.iter().find_map(|device| Reference::restore(device, token)).unwrap_or_else(|| Err(unknown()))
     }
 }
 

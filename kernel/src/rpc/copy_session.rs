@@ -11,15 +11,9 @@ use bulkhead_schema::{
 };
 use tokio::sync::watch;
 
-use crate::session::{
-    Home, OpenSession, Phase, Session, columns,
-    memory::{
-        HostReach, NewMemory,
-        reserved::{Wanted, Where},
-    },
-};
 use crate::{
     executor_proxy::kept,
+    ledger::columns,
     principals::Counted,
     registry::{SturdyToken, What},
     rpc::{
@@ -28,7 +22,15 @@ use crate::{
         fence,
         module::{Module, write_gates},
         peer,
-        reference::{Facet, Reference, Served, write_any},
+        reference::{Served, write_any},
+    },
+    session::{
+        Home, OpenSession, Phase, Session,
+        memory::{
+            HostReach, NewMemory,
+            reserved::{Wanted, Where},
+        },
+        reference::{Facet, Reference},
     },
     task::{counted, detached},
 };

@@ -11,15 +11,11 @@ use tokio::sync::watch;
 
 use crate::{
     principals::Counted,
-    registry::{Object, What},
-    rpc::{
-        reference::{Facet, Served, capability},
-        refusal::internal,
-    },
+    refusal::internal,
+    registry::{Passed, What},
+    rpc::reference::{Served, capability},
+    session::{Object, reference::Facet},
 };
-
-/// Whether a point has passed, or why nobody will know.
-pub(crate) type Passed = Option<Result<(), Error>>;
 
 /// A completion point to wait for.
 pub(crate) struct Fence(pub(crate) Served);

@@ -14,8 +14,9 @@ use bulkhead_schema::{
 
 use crate::{
     executor_proxy::{EntryInfo, length},
-    rpc::{program::not_here, reference::Reference},
-    session::Charge,
+    ledger::Charge,
+    refusal::not_here,
+    session::{code::images::NewImage, reference::Reference},
     task::counted,
 };
 
@@ -42,7 +43,15 @@ struct Named {
 type Found = (Handle, u64, u64);
 
 impl Image {
-    pub(crate) fn new(held: Reference, entries: Vec<(Handle, Rc<EntryInfo>)>) -> Self {
+    /// Of what was loaded.
+    pub(crate) fn new(loaded: NewImage) -> Self {
+        match loaded {
+            NewImage::Whole(held, entries) => Self::whole(held, entries),
+            NewImage::ByName(held) => Self::by_name(held),
+        }
+    }
+
+    fn whole(held: Reference, entries: Vec<(Handle, Rc<EntryInfo>)>) -> Self {
         let mut by_name = HashMap::with_capacity(entries.len());
         for (at, (_, info)) in entries.iter().enumerate() {
             by_name.entry(info.name.clone()).or_insert(at);
@@ -51,7 +60,7 @@ impl Image {
     }
 
     /// An image none of whose entries is known yet.
-    pub(crate) fn by_name(held: Reference) -> Self {
+    fn by_name(held: Reference) -> Self {
         Self { held, entries: RefCell::default(), by_name: RefCell::default(), named: Some(Named::default()) }
     }
 

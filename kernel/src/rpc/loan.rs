@@ -21,36 +21,19 @@ use tokio::{io::unix::AsyncFd, sync::watch};
 
 use crate::{
     executor_proxy::Device,
+    ledger::Charge,
     principals::{Counted, Taken},
-    registry::{Lent, What},
+    refusal::internal,
+    registry::{
+        Lent, Spent, What,
+        lending::{State, reach},
+    },
     rpc::{
         connection::{Connection, gone},
-        reference::{Served, Spent},
-        refusal::internal,
+        reference::Served,
     },
-    session::Charge,
     transport::descriptors::{OnTheWay, Token},
 };
-
-/// How far a loan is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum State {
-    /// The process may use the memory.
-    Out,
-    /// It is to let go of it.
-    Recalled,
-    /// It has.
-    Back,
-}
-
-/// A loan goes on to a state, and never back.
-pub(crate) fn reach(state: &watch::Sender<State>, next: State) {
-    state.send_if_modified(|known| {
-        let further = *known < next;
-        *known = next.max(*known);
-        further
-    });
-}
 
 /// Memory that a process has borrowed, as its client holds it. Dropping it recalls the memory.
 struct Loan {

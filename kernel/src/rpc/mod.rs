@@ -12,6 +12,5 @@ pub(crate) mod operator;
 pub(crate) mod peer;
 pub(crate) mod program;
 pub(crate) mod reference;
-pub(crate) mod refusal;
 pub(crate) mod revocation;
 pub(crate) mod session;

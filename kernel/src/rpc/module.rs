@@ -14,12 +14,13 @@ use crate::{
     executor_proxy::Answer,
     modules::Owned,
     principals::Counted,
-    registry::{Object, What},
-    rpc::{
-        reference::{Facet, Reference, Served, capability},
-        refusal::internal,
+    refusal::internal,
+    registry::What,
+    rpc::reference::{Served, capability},
+    session::{
+        Object, Session,
+        reference::{Facet, Reference},
     },
-    session::Session,
     task::detached,
     transport::descriptors,
 };

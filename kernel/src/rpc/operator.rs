@@ -17,7 +17,7 @@ use tokio_util::compat::{TokioAsyncReadCompatExt, TokioAsyncWriteCompatExt};
 
 use crate::{
     kernel::Kernel,
-    modules::ProtectedModule,
+    modules::protected::ProtectedModule,
     principals::{Lines, Principals, Quota},
     rpc::{
         connection::FAREWELL,

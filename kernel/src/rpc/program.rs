@@ -11,11 +11,15 @@ use bulkhead_schema::{
 
 use crate::{
     executor_proxy::{EntryInfo, length},
+    refusal::not_here,
     rpc::{
         connection::{self, Connection},
-        reference::{Facet, Served, Share, capability},
+        reference::{Served, capability},
     },
-    session::{Parent, Terms},
+    session::{
+        Parent, Terms,
+        reference::{Facet, Share},
+    },
     task::detached,
 };
 
@@ -59,7 +63,7 @@ impl Program {
             | Facet::Fence
             | Facet::Signal
             | Facet::Module
-            | Facet::Gates { .. } => Err(crate::rpc::refusal::internal("a program is something else")),
+            | Facet::Gates { .. } => Err(crate::refusal::internal("a program is something else")),
         }
     }
 
@@ -89,12 +93,6 @@ impl Program {
         let terms = parent.share.terms;
         connection::open(connection, device, name?, terms, Some(parent)).await
     }
-}
-
-/// What a client is told who names an entry that is not there.
-pub(crate) fn not_here(entry: Handle) -> Error {
-    let message = format!("handle {}.{} names no entry of it", entry.slot, entry.generation);
-    Error::new(ErrorCode::InvalidHandle, message)
 }
 
 impl gpu_program::Server for Program {

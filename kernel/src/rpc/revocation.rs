@@ -2,17 +2,15 @@
 
 use std::{rc::Rc, time::Duration};
 
-use bulkhead_caps::Extent;
 use bulkhead_schema::{
-    Error, ErrorCode, Handle,
+    Error, ErrorCode,
     bulkhead_capnp::{Moment, gpu_revocation},
 };
 
 use crate::{
     principals::{Counted, Party},
-    registry::Asked,
-    rpc::reference::{Budget, Paid},
-    session::Session,
+    registry::{Asked, Marked},
+    session::{Session, reference::Paid},
 };
 
 /// A revocation that somebody may ask about.
@@ -27,20 +25,11 @@ pub(crate) struct Revocation {
 }
 
 impl Revocation {
-    /// Marks what is derived from a capability of a session, and the capability itself where that is asked for; of one that
-    /// was given away its `budget` counts that.
-    pub(crate) fn begin(
-        session: &Rc<Session>,
-        party: &Rc<Party>,
-        (handle, extent): (Handle, Extent),
-        budget: Option<&Rc<Budget>>,
-        paid: Paid,
-    ) -> Result<Self, Error> {
-        let marked = session.revoke_asked(handle, extent, budget)?;
-        tracing::debug!(session = session.id, ended = marked.count, "revoked");
+    /// Of what was marked.
+    pub(crate) fn new(session: &Rc<Session>, party: &Rc<Party>, marked: Marked, paid: Paid) -> Self {
         let count = marked.count;
         let asked = session.registry().follow(marked);
-        Ok(Self { session: Rc::clone(session), party: Rc::clone(party), asked, count, _paid: paid })
+        Self { session: Rc::clone(session), party: Rc::clone(party), asked, count, _paid: paid }
     }
 
     async fn wait(&self, moment: Moment, timeout: Duration) -> Result<bool, Error> {

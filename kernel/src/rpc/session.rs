@@ -7,13 +7,15 @@ use bulkhead_schema::{
     bulkhead_capnp::{gpu_copy_session, gpu_session},
 };
 
-use crate::session::{CopyServer, OpenSession, Terms};
 use crate::{
     rpc::{
         connection::Connection,
+        copy_session::CopyServer,
+        image::Image,
         program::{read_entries, write_program},
-        reference::{Facet, Served},
+        reference::Served,
     },
+    session::{OpenSession, Terms, reference::Facet},
     task::{counted, detached},
     transport::descriptors::Token,
 };
@@ -104,6 +106,7 @@ impl gpu_session::Server for SessionServer {
             Ok((image, data)) => {
                 let mut loaded = result.init_ok();
                 data.write(loaded.reborrow().init_data());
+                let image = Image::new(image);
                 image.write(loaded.reborrow().init_entries(image.count()));
                 loaded.set_by_name(image.is_by_name());
                 loaded.set_module(capnp_rpc::new_client(image));

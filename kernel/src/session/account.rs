@@ -1,7 +1,4 @@
 //! What a session is charged for, and what gives it back.
-//!
-//! A [`Charge`] is made before what it is for is taken, and goes back when it is dropped, once: whoever owns what it is
-//! for owns it too.
 
 use std::{
     cell::{Cell, RefCell},
@@ -10,13 +7,14 @@ use std::{
     time::Duration,
 };
 
-use bulkhead_mm::{Account, Amounts, LedgerError, Resource};
+use bulkhead_mm::{Account, Amounts, Resource};
 use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp::column, limits};
 
 use crate::session::{Parent, Session};
 use crate::{
-    executor_proxy::{self, Answer, Device, length},
-    rpc::refusal,
+    executor_proxy::{self, Answer, Device},
+    ledger::{Charge, Spending, write_columns},
+    refusal,
     transport::descriptors::{OnTheWay, Parcel},
 };
 
@@ -45,7 +43,7 @@ impl NewAccount {
     }
 
     pub(super) fn charge(&self, resource: Resource, amount: u64) -> Result<Charge, Error> {
-        Charge::new(&self.device, self.account, resource, amount)
+        Charge::new(&self.device.ledger, self.account, resource, amount)
     }
 
     pub(super) fn most(&self) -> Amounts {
@@ -67,70 +65,6 @@ impl Drop for NewAccount {
     }
 }
 
-/// Something charged, given back on drop unless it is kept.
-#[must_use]
-pub(crate) struct Charge {
-    device: Rc<Device>,
-    account: Account,
-    resource: Resource,
-    amount: u64,
-}
-
-impl Charge {
-    fn new(device: &Rc<Device>, account: Account, resource: Resource, amount: u64) -> Result<Self, Error> {
-        device.ledger.borrow_mut().charge(account, resource, amount).map_err(refusal::ledger)?;
-        Ok(Self { device: Rc::clone(device), account, resource, amount })
-    }
-
-    /// Leaves it charged: what it is for says itself when it goes.
-    pub(crate) fn keep(mut self) {
-        self.amount = 0;
-    }
-
-    /// Makes it larger or smaller, or leaves it as it is.
-    pub(crate) fn resize(&mut self, amount: u64) -> Result<(), Error> {
-        if amount > self.amount {
-            let more = Self::new(&self.device, self.account, self.resource, amount - self.amount)?;
-            more.keep();
-        } else {
-            self.give_back(self.amount - amount);
-        }
-        self.amount = amount;
-        Ok(())
-    }
-
-    /// How much it is.
-    pub(crate) fn amount(&self) -> u64 {
-        self.amount
-    }
-
-    fn give_back(&self, amount: u64) {
-        if amount == 0 {
-            return;
-        }
-        let released = self.device.ledger.borrow_mut().release(self.account, self.resource, amount);
-        match released {
-            // An account that was closed has given back whatever was charged to it.
-            Ok(()) | Err(LedgerError::NoAccount) => {}
-            Err(error) => {
-                self.device.registry.expect::<()>(Err(refusal::ledger(error)), "give back a charge")
-            }
-        }
-    }
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        self.give_back(self.amount);
-    }
-}
-
-/// Time that may be spent, and that was.
-pub(crate) struct Spending<'a> {
-    pub(crate) most: Duration,
-    pub(crate) spent: &'a Cell<Duration>,
-}
-
 /// Time to compile: charged ahead, and what was not spent goes back when it is dropped.
 pub(super) struct CompileTime {
     charge: Charge,
@@ -140,7 +74,7 @@ pub(super) struct CompileTime {
 impl CompileTime {
     /// For whoever compiles: how long that may take, and how long it took.
     pub(super) fn spending(&self) -> Spending<'_> {
-        Spending { most: Duration::from_millis(self.charge.amount), spent: &self.spent }
+        Spending { most: Duration::from_millis(self.charge.amount()), spent: &self.spent }
     }
 
     pub(super) fn spend(&self, more: Duration) {
@@ -151,8 +85,8 @@ impl CompileTime {
 impl Drop for CompileTime {
     fn drop(&mut self) {
         let spent = u64::try_from(self.spent.get().as_micros().div_ceil(1000)).unwrap_or(u64::MAX);
-        // The rest stays consumed.
-        self.charge.amount = self.charge.amount.saturating_sub(spent);
+        // What was spent stays consumed.
+        self.charge.spend(spent);
     }
 }
 
@@ -225,7 +159,7 @@ impl Session {
         if resource == Resource::Capabilities {
             self.may_end_more()?;
         }
-        Charge::new(&self.device, self.account, resource, amount)
+        Charge::new(&self.device.ledger, self.account, resource, amount)
     }
 
     /// Keeps a charge for as long as the session is there.
@@ -345,24 +279,5 @@ impl Session {
     pub(crate) fn write_ledger(&self, columns: capnp::struct_list::Builder<'_, column::Owned>) {
         self.expire_offers();
         write_columns(self.used(), self.most(), columns);
-    }
-}
-
-/// How many columns there are.
-pub(crate) fn columns() -> u32 {
-    length(Resource::ALL.len())
-}
-
-/// Writes what is used of everything.
-pub(crate) fn write_columns(
-    used: Amounts,
-    most: Amounts,
-    mut columns: capnp::struct_list::Builder<'_, column::Owned>,
-) {
-    for (at, resource) in (0..columns.len()).zip(Resource::ALL) {
-        let mut column = columns.reborrow().get(at);
-        column.set_name(resource.key());
-        column.set_used(used.get(resource));
-        column.set_limit(most.get(resource));
     }
 }

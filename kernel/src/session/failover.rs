@@ -7,15 +7,16 @@ use bulkhead_mm::{Range, Resource};
 use bulkhead_schema::{Error, ErrorCode, Handle, limits};
 use tokio::sync::oneshot;
 
-use crate::session::{
-    Bound, Charge, Session,
-    memory::accept::Mapping,
-    requests::{write_bindings, write_range},
-};
 use crate::{
     executor_proxy::{Answer, Answering, Incarnation, Passed, length, no_descriptors},
-    registry::{Loaded, Object, What},
-    rpc::refusal::internal,
+    ledger::Charge,
+    refusal::internal,
+    registry::{Loaded, What},
+    session::{
+        Bound, Object, Session,
+        memory::accept::Mapping,
+        requests::{write_bindings, write_range},
+    },
 };
 
 /// Bindings in one packet to an executor.

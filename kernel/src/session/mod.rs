@@ -8,10 +8,13 @@
 pub(crate) mod account;
 pub(crate) mod code;
 pub(crate) mod failover;
+pub(crate) mod holder;
 pub(crate) mod memory;
 pub(crate) mod opening;
 pub(crate) mod reclaim;
+pub(crate) mod reference;
 pub(crate) mod requests;
+pub(crate) mod sturdy;
 pub(crate) mod swap;
 pub(crate) mod terms;
 
@@ -29,25 +32,22 @@ use bulkhead_schema::{Error, ErrorCode, Handle, limits};
 use tokio::sync::{Mutex, Notify, oneshot, watch};
 use tokio::time::Instant;
 
-pub(crate) use crate::rpc::copy_session::CopyServer;
-pub(crate) use crate::rpc::session::SessionServer;
-pub(crate) use crate::session::account::{Charge, Spending, columns, write_columns};
 pub(crate) use crate::session::memory::Home;
 pub(crate) use crate::session::opening::{OpenSession, Opening};
 pub(crate) use crate::session::requests::Bound;
 pub(crate) use crate::session::terms::Terms;
 
-use crate::session::memory::accept::Mapping;
-use crate::session::memory::cuts::Cuts;
-use crate::session::reclaim::Passing;
 use crate::{
     Limits,
     executor_proxy::{self, Device, Incarnation, SlotLease},
+    ledger::Charge,
     principals::{Counted, Party, Taken},
-    registry::{Batch, Loaded, Object, Registry, SturdyToken, Tally, What},
-    rpc::{
+    refusal::{self, internal},
+    registry::{self, Batch, Loaded, SturdyToken, Tally, What},
+    session::{
+        memory::{accept::Mapping, cuts::Cuts},
+        reclaim::Passing,
         reference::{Facet, Reference, Share},
-        refusal::{self, internal},
     },
     transport::descriptors::{Descriptors, Token},
 };
@@ -60,6 +60,11 @@ pub(crate) enum Phase {
     Closed,
     Gone,
 }
+
+/// The capabilities of sessions, and what these name.
+pub(crate) type Registry = registry::Registry<Session>;
+/// What capabilities of sessions name.
+pub(crate) type Object = registry::Object<Session>;
 
 /// Descriptors that a session has from its start: those of its ring and its completion page.
 const DESCRIPTORS: u64 = 2;
@@ -499,7 +504,7 @@ impl Session {
 
     /// A sturdy token is good no more.
     pub(crate) fn forget_token(&self, token: SturdyToken) {
-        self.registry().sturdy.remove(token);
+        self.device.sturdy.remove(token);
     }
 }
 

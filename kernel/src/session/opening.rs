@@ -13,20 +13,21 @@ use bulkhead_schema::{Error, ErrorCode, Handle, limits};
 use tokio::sync::{Mutex, Notify, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::session::{
-    Alone, DESCRIPTORS, Parent, Phase, Ring, SHARED_BYTES, Session,
-    account::{Charge, NewAccount},
-    failover,
-    memory::{self, cuts::Cuts},
-    reclaim::{self, Passing},
-    swap,
-    terms::{Domain, Terms},
-};
 use crate::{
     Limits,
     executor_proxy::{self, Answer, Device, EntryInfo, Incarnation, SlotLease, no_descriptors},
+    ledger::Charge,
     principals::{Party, Taken},
-    rpc::refusal::internal,
+    refusal::internal,
+    session::{
+        Alone, DESCRIPTORS, Parent, Phase, Ring, SHARED_BYTES, Session,
+        account::NewAccount,
+        failover,
+        memory::{self, cuts::Cuts},
+        reclaim::{self, Passing},
+        swap,
+        terms::{Domain, Terms},
+    },
 };
 
 impl Ring {

@@ -11,11 +11,11 @@ use bulkhead_mm::Range;
 use bulkhead_schema::{Error, ErrorCode, Handle, Run, limits};
 use tokio::sync::{Notify, oneshot};
 
-use crate::session::{Phase, Session, memory::accept::Mapping};
 use crate::{
     executor_proxy::Answering,
-    registry::{Batch, Hurry, Marked, Object, Stage, What},
-    rpc::{reference::Budget, refusal::internal},
+    refusal::internal,
+    registry::{Batch, Budget, Hurry, Marked, Stage, What},
+    session::{Object, Phase, Session, memory::accept::Mapping},
 };
 
 /// Runs of handles in one packet to the executor, each of 16 bytes.

@@ -11,7 +11,7 @@ use tokio::sync::{oneshot, watch};
 use crate::session::{Phase, Session, failover::Told};
 use crate::{
     executor_proxy::{Answer, Answering, Incarnation, Link, Passed, Request, length, no_descriptors},
-    rpc::refusal::internal,
+    refusal::internal,
 };
 
 /// Pieces of memory that are on their way from one executor to another at a time: each is a descriptor.

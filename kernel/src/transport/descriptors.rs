@@ -23,8 +23,8 @@ use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp, limits};
 use tokio::time::Instant;
 
 use crate::{
+    ledger::Charge,
     principals::{Counted, Lines, Party, Principals},
-    session::Charge,
     transport::{
         door::{Arrival, Door, Peer},
         packets::{Packets, is_shortage},

@@ -29,10 +29,17 @@ use tokio::{
     sync::oneshot,
 };
 
-use crate::{
-    Relay,
-    transport::{async_fd::watched, relay::relay, sys},
-};
+use crate::transport::{async_fd::watched, relay::relay, sys};
+
+/// Whether what clients say passes through a thread of its own, which drops what they pass along.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Relay {
+    /// Where the system cannot refuse passed descriptors, which is before Linux 6.16.
+    #[default]
+    WhereNeeded,
+    /// Everywhere.
+    Always,
+}
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 64;

@@ -6,12 +6,12 @@ use bulkhead_caps::{Access, Kind, Need};
 use bulkhead_mm::Resource;
 use bulkhead_schema::{Error, ErrorCode, Handle};
 
-use crate::session::{Session, Terms};
 use crate::{
     executor_proxy::EntryInfo,
-    registry::{Object, What},
-    rpc::{
-        program::not_here,
+    refusal::not_here,
+    registry::What,
+    session::{
+        Object, Session, Terms,
         reference::{Reference, Share},
     },
 };

@@ -18,12 +18,13 @@ use bulkhead_schema::{Error, ErrorCode, Handle, ModuleData, Stray, limits};
 use rustix::fs::{MemfdFlags, SealFlags};
 use tokio::time::Instant;
 
-use crate::session::{Charge, Phase, Session, account::CompileTime};
 use crate::{
     compile::process::{Compiled, Compiler, FRAME_BYTES},
     executor_proxy::{Answer, EntryInfo, length},
-    registry::{Code, Loaded, Object, What},
-    rpc::{image::Image, reference::Reference, refusal::internal},
+    ledger::Charge,
+    refusal::internal,
+    registry::{Code, Loaded, What},
+    session::{Object, Phase, Session, account::CompileTime, reference::Reference},
     transport::descriptors::{Parcel, Token},
 };
 
@@ -72,6 +73,14 @@ struct Loading {
     time: CompileTime,
 }
 
+/// What was loaded, for its client.
+pub(crate) enum NewImage {
+    /// With all its entries.
+    Whole(Reference, Vec<(Handle, Rc<EntryInfo>)>),
+    /// Entries and variables are asked for by name.
+    ByName(Reference),
+}
+
 impl Session {
     /// Makes memory for an image of this size: what its client is to get of it, and what is to be noted under the token
     /// that it gets it for.
@@ -114,7 +123,7 @@ impl Session {
         token: Token,
         stray: Stray,
         compiler: &Compiler,
-    ) -> Result<(Image, ModuleData), Error> {
+    ) -> Result<(NewImage, ModuleData), Error> {
         self.live()?;
         let offer = self.offers.borrow_mut().remove(&token);
         let Some(Offer { image, charges: offered, .. }) = offer else {
@@ -174,7 +183,7 @@ impl Session {
             Error::new(ErrorCode::Revoked, message).remedy("load it again")
         })?;
         drop(turn);
-        Ok((Image::new(held.0, held.1), data))
+        Ok((NewImage::Whole(held.0, held.1), data))
     }
 
     async fn load(

@@ -6,12 +6,12 @@ use bulkhead_caps::{Access, Kind, Need, ObjectId};
 use bulkhead_mm::Resource;
 use bulkhead_schema::{Error, ErrorCode, Handle, executor_capnp};
 
-use crate::session::{Session, memory::sealed_memory};
 use crate::{
     executor_proxy::{Answering, Incarnation},
-    modules::{Known, Owned},
-    registry::{Batch, Loaded, Object, SturdyToken, What},
-    rpc::{reference::Reference, refusal::internal},
+    modules::{Owned, protected::Known},
+    refusal::internal,
+    registry::{Batch, Loaded, SturdyToken, What},
+    session::{Object, Session, memory::sealed_memory, reference::Reference},
 };
 
 /// Gates that a session accepted.

@@ -9,12 +9,17 @@ use bulkhead_caps::{Access, Kind, Need};
 use bulkhead_mm::Resource;
 use bulkhead_schema::{Error, ErrorCode, Handle, ModuleData, bulkhead_capnp::Question, limits};
 
-use crate::session::{Charge, Session, code::images::OfferCharges};
 use crate::{
     executor_proxy::{Answer, EntryInfo, Written, length},
+    ledger::Charge,
     principals::Counted,
-    registry::{Code, Loaded, Object, What},
-    rpc::{image::Image, reference::Reference, refusal::internal},
+    refusal::internal,
+    registry::{Code, Loaded, What},
+    session::{
+        Object, Session,
+        code::images::{NewImage, OfferCharges},
+        reference::Reference,
+    },
 };
 
 /// What the kernel keeps of a parameter, and of all of an entry's at most.
@@ -32,7 +37,7 @@ impl Session {
         self: &Rc<Self>,
         image: File,
         offered: OfferCharges,
-    ) -> Result<(Image, ModuleData), Error> {
+    ) -> Result<(NewImage, ModuleData), Error> {
         let bytes = image.metadata().map_err(|error| internal(format!("an image's length: {error}")))?.len();
         let _change = self.change()?;
         let charges = vec![self.charge(Resource::Images, 1)?, self.charge(Resource::CodeBytes, bytes)?];
@@ -64,7 +69,7 @@ impl Session {
         code.state.set(Loaded::Yes);
         self.device.count_image(loaded.origin);
         held.look()?;
-        Ok((Image::by_name(held), ModuleData::default()))
+        Ok((NewImage::ByName(held), ModuleData::default()))
     }
 
     /// A variable of such an image, by its name: the next thing of that image. Address and bytes are what its executor says.

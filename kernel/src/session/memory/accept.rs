@@ -15,13 +15,15 @@ use tokio::{
     time::Instant,
 };
 
-use crate::session::{Bound, Session, memory::reserved::Where, requests::write_range};
 use crate::{
     executor_proxy::{Answer, no_descriptors},
-    registry::{Memory, Object, Part, What},
-    rpc::{
+    refusal::internal,
+    registry::{Memory, Part, What},
+    session::{
+        Bound, Object, Session,
+        memory::reserved::Where,
         reference::{Facet, Reference, taken_back},
-        refusal::internal,
+        requests::write_range,
     },
 };
 

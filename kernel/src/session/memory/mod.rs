@@ -18,13 +18,11 @@ use bulkhead_schema::{Error, ErrorCode};
 use rustix::fs::{MemfdFlags, SealFlags};
 use tokio::time::Instant;
 
-use crate::session::{Bound, Charge, Session};
 use crate::{
-    registry::{Memory, Object, What},
-    rpc::{
-        reference::Reference,
-        refusal::{self, internal},
-    },
+    ledger::Charge,
+    refusal::{self, internal},
+    registry::{Memory, What},
+    session::{Bound, Object, Session, reference::Reference},
 };
 
 /// Pages of host memory, as the smallest there are on the machines that the driver runs on.

@@ -6,7 +6,7 @@ use bulkhead_caps::Access;
 use bulkhead_mm::{DeviceAddress, PAGE_BYTES, Range, Region, ReservationError};
 use bulkhead_schema::{Error, ErrorCode, limits};
 
-use crate::rpc::refusal;
+use crate::refusal;
 use crate::session::Session;
 
 /// Where memory is to be mapped.

@@ -6,11 +6,17 @@ use bulkhead_mm::Resource;
 use bulkhead_schema::Error;
 use tokio::time::Instant;
 
-use crate::session::{
-    Charge, Session,
-    memory::{Home, NewMemory},
+use crate::{
+    config::Limits,
+    executor_proxy::Device,
+    ledger::Charge,
+    refusal,
+    session::{
+        Session,
+        memory::{Home, NewMemory},
+        swap::device::Eviction,
+    },
 };
-use crate::{config::Limits, executor_proxy::Device, rpc::refusal, session::swap::device::Eviction};
 
 /// How long whoever needs memory waits for sessions that are ending, in seconds, and how often it looks.
 const ENDING_SECONDS: u64 = 5;

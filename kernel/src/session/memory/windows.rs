@@ -13,8 +13,8 @@ use crate::session::Session;
 use crate::{
     executor_proxy::{self, Answer, Incarnation, Link, Passed, no_descriptors},
     modules::{Owned, Window},
+    refusal::internal,
     registry::{Loaded, What},
-    rpc::refusal::internal,
 };
 
 impl Session {

@@ -5,11 +5,11 @@ use std::{os::fd::OwnedFd, rc::Rc, time::Duration};
 use bulkhead_mm::{PAGE_BYTES, Resource};
 use bulkhead_schema::{Error, ErrorCode};
 
-use crate::session::swap::{Charge, Session};
 use crate::{
     executor_proxy::{Answering, Incarnation},
-    rpc::refusal::internal,
-    session::memory::sealed_memory,
+    ledger::Charge,
+    refusal::internal,
+    session::{memory::sealed_memory, swap::Session},
 };
 
 /// Host memory that a session is swapped to.

@@ -28,17 +28,20 @@ use tokio::{
     time::Instant,
 };
 
-use crate::session::swap::area::Area;
-use crate::session::{
-    Charge, Session,
-    requests::{adopt, forget},
-};
 use crate::{
     executor_proxy::{Activity, Answer, length},
+    ledger::Charge,
     principals::Counted,
-    registry::{Memory, Object, What},
-    rpc::refusal::internal,
-    session::swap::device::{Eviction, Turn},
+    refusal::internal,
+    registry::{Memory, What},
+    session::{
+        Object, Session,
+        requests::{adopt, forget},
+        swap::{
+            area::Area,
+            device::{Eviction, Turn},
+        },
+    },
 };
 
 /// A part of the swap area, in its order.

@@ -2,7 +2,7 @@
 
 use bulkhead_caps as caps;
 use bulkhead_mm::{LedgerError, RegionError, Resource};
-use bulkhead_schema::{Error, ErrorCode};
+use bulkhead_schema::{Error, ErrorCode, Handle};
 
 pub(crate) fn tree(error: caps::Error) -> Error {
     let code = match error {
@@ -22,6 +22,12 @@ pub(crate) fn region(error: RegionError) -> Error {
         RegionError::Mismatch { .. } => ErrorCode::Internal,
     };
     Error::new(code, error.to_string())
+}
+
+/// What a client is told who names an entry that is not there.
+pub(crate) fn not_here(entry: Handle) -> Error {
+    let message = format!("handle {}.{} names no entry of it", entry.slot, entry.generation);
+    Error::new(ErrorCode::InvalidHandle, message)
 }
 
 pub(crate) fn ledger(error: LedgerError) -> Error {
