@@ -11,11 +11,13 @@
 //! # Where things are
 //! | Module | What is there |
 //! |---|---|
-//! | `rpc` | what clients and the operator call, one file for each interface; the limits around it (`firewall`) |
+//! | `rpc` | nobody names it but who serves: what clients and the operator call, one file for each interface; the limits around it (`firewall`) |
 //! | `session` | one client's world: its memory, its code, the way out to host memory and back, the way to a standby |
-//! | `registry` | the tree of capabilities, the objects that they name, revocations under way |
+//! | `registry` | the tree of capabilities, the objects that they name, revocations under way; it names no session |
 //! | `executor_proxy` | executors as the kernel knows them: started, asked, watched, replaced |
 //! | `compile` | compile processes, and the texts that are kept |
+//! | `modules` | protected modules: those that may be claimed, and those that sessions have |
+//! | `ledger`, `principals` | what is charged to accounts; who is behind connections, and what they may take without one |
 //! | `transport` | sockets, packets, descriptors |
 //! | `main.rs`, [`arguments`] | the program: `bulkhead serve` becomes it, and says all that it is told |
 //!

@@ -26,7 +26,7 @@ use crate::{
     kernel::Kernel,
     modules::protected::Known,
     principals::{Counted, Lines, Principals},
-    rpc::{connection, operator},
+    rpc::{client, operator},
     transport::{
         descriptors::{self, Tokens},
         door::Door,
@@ -248,11 +248,11 @@ async fn accept(clients: &Door, kernel: &Rc<Kernel>, own_uid: u32) {
                 if let Some(unsaid) = party.line() {
                     tracing::warn!(target: "bulkhead::audit", ?peer, unsaid, %error, "connection refused");
                 }
-                connection::refuse(&arrival.socket, &error);
+                client::refuse(&arrival.socket, &error);
                 // Hung up on at once, it might not come to read why.
                 if refused.len() < limits::REFUSED_MAX {
                     refused.spawn_local(async move {
-                        tokio::time::sleep(connection::FAREWELL).await;
+                        tokio::time::sleep(client::FAREWELL).await;
                         drop(arrival);
                     });
                 }
@@ -262,7 +262,7 @@ async fn accept(clients: &Door, kernel: &Rc<Kernel>, own_uid: u32) {
         let kernel = Rc::clone(kernel);
         // A panic in there ends that connection, as does an error.
         connections.spawn_local(async move {
-            if let Err(error) = connection::serve(kernel, arrival, party).await {
+            if let Err(error) = client::serve(kernel, arrival, party).await {
                 tracing::debug!(?peer, %error, "a connection was not served");
             }
             drop(place);

@@ -25,7 +25,7 @@ const LARGER: &[(&str, usize)] = &[
     ("executor/linter", 5),
     ("executor/softgpu", 21),
     ("guard", 48),
-    ("kernel", 50),
+    ("kernel", 19),
     ("libos-cuda", 80),
 ];
 
@@ -213,11 +213,7 @@ fn reached<'a>(edges: &'a BTreeMap<&Module, BTreeSet<Module>>, from: &'a Module)
 
 /// The circles of a crate: modules that reach one another.
 fn circles(folder: &Path) -> Vec<Vec<String>> {
-    let mut texts = BTreeMap::new();
-    modules(&folder.join("src"), &Module::new(), &mut texts);
-    let names = texts.iter().map(|(module, text)| (module.clone(), uses(text).0.names()));
-    let names = names.collect();
-    let of = Crate { texts, names };
+    let of = read(folder);
     let edges = of.edges();
     let reach: BTreeMap<&Module, BTreeSet<&Module>> =
         edges.keys().map(|module| (*module, reached(&edges, module))).collect();
@@ -230,6 +226,37 @@ fn circles(folder: &Path) -> Vec<Vec<String>> {
         }
     }
     circles.into_iter().collect()
+}
+
+/// A crate, with its files.
+fn read(folder: &Path) -> Crate {
+    let mut texts = BTreeMap::new();
+    modules(&folder.join("src"), &Module::new(), &mut texts);
+    let names = texts.iter().map(|(module, text)| (module.clone(), uses(text).0.names()));
+    let names = names.collect();
+    Crate { texts, names }
+}
+
+/// In the kernel arrows go down: those who answer clients use sessions, and sessions use the registry.
+#[test]
+fn no_room_of_the_kernel_names_one_above() {
+    let kernel = read(&repository().join("kernel"));
+    let in_room = |module: &Module, room: &str| module.first().is_some_and(|first| first == room);
+    let mut findings = Vec::new();
+    for (above, rooms) in [
+        ("rpc", &["session", "registry", "executor_proxy", "compile", "transport", "modules", "ledger"][..]),
+        ("session", &["registry", "compile", "transport", "modules", "ledger", "principals"]),
+        ("registry", &["compile", "transport", "ledger", "principals"]),
+    ] {
+        for (from, to) in kernel.edges() {
+            let to: Vec<_> = to.iter().filter(|to| in_room(to, above)).collect();
+            if rooms.iter().any(|room| in_room(from, room)) && !to.is_empty() {
+                findings.push(format!("{} names {to:?}", from.join("::")));
+            }
+        }
+        assert!(kernel.texts.keys().any(|module| in_room(module, above)), "{above}");
+    }
+    assert!(findings.is_empty(), "{findings:?}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use bulkhead_schema::{
 use crate::{
     rpc::{
         loan,
-        reference::{Served, capability},
+        served::{Buffer, Served, View, capability},
     },
     session::{
         Bound,
@@ -19,12 +19,6 @@ use crate::{
     },
     task::detached,
 };
-
-/// Memory to read.
-pub(crate) struct View(pub(crate) Served);
-
-/// Memory to read and write.
-pub(crate) struct Buffer(pub(crate) Served);
 
 capability!(View);
 capability!(Buffer);

@@ -17,12 +17,12 @@ use crate::{
     principals::Counted,
     registry::{SturdyToken, What},
     rpc::{
-        buffer,
+        any::write_any,
         connection::{Connection, Servers},
         fence,
         module::{Module, write_gates},
         peer,
-        reference::{Served, write_any},
+        served::{Buffer, Served, View},
     },
     session::{
         Home, OpenSession, Phase, Session,
@@ -73,7 +73,7 @@ impl CopyServer {
                 created.set_address(address);
                 created.set_bytes(made.range.bytes());
                 let served = self.serve(made.held, Facet::Buffer { address });
-                created.set_buffer(self.connection.servers.buffer(buffer::Buffer(served)));
+                created.set_buffer(self.connection.servers.buffer(Buffer(served)));
             }
             Err(error) => error.write(result.init_error()),
         }
@@ -248,7 +248,7 @@ impl gpu_copy_session::Server for CopyServer {
                 created.set_bytes(bytes);
                 created.set_address(address);
                 let served = self.serve(held, Facet::Buffer { address });
-                created.set_buffer(self.connection.servers.buffer(buffer::Buffer(served)));
+                created.set_buffer(self.connection.servers.buffer(Buffer(served)));
             }
             Err(error) => error.write(result.init_error()),
         }
@@ -354,9 +354,9 @@ impl gpu_copy_session::Server for CopyServer {
                 let is_view = matches!(accepted.facet, Facet::View { .. });
                 let served = self.serve(accepted.held, accepted.facet);
                 if is_view {
-                    written.set_view(self.connection.servers.view(buffer::View(served)));
+                    written.set_view(self.connection.servers.view(View(served)));
                 } else {
-                    written.set_buffer(self.connection.servers.buffer(buffer::Buffer(served)));
+                    written.set_buffer(self.connection.servers.buffer(Buffer(served)));
                 }
             }
             Err(error) => error.write(result.init_error()),

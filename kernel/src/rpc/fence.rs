@@ -13,7 +13,7 @@ use crate::{
     principals::Counted,
     refusal::internal,
     registry::{Passed, What},
-    rpc::reference::{Served, capability},
+    rpc::served::{Served, capability},
     session::{Object, reference::Facet},
 };
 

@@ -30,7 +30,7 @@ use crate::{
     },
     rpc::{
         connection::{Connection, gone},
-        reference::Served,
+        served::Served,
     },
     transport::descriptors::{OnTheWay, Token},
 };

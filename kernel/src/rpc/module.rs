@@ -16,7 +16,10 @@ use crate::{
     principals::Counted,
     refusal::internal,
     registry::What,
-    rpc::reference::{Served, capability},
+    rpc::{
+        connection::Connection,
+        served::{Gates, Served, capability},
+    },
     session::{
         Object, Session,
         reference::{Facet, Reference},
@@ -27,9 +30,6 @@ use crate::{
 
 /// The host half of a protected module.
 pub(crate) struct Module(pub(crate) Served);
-
-/// That kernels may call its gates, which read the badge.
-pub(crate) struct Gates(pub(crate) Served, pub(crate) u64);
 
 capability!(Module);
 capability!(Gates);
@@ -139,7 +139,7 @@ impl Module {
 /// Hands a capability for gates, with its badge, to a client.
 pub(crate) fn write_gates(
     held: Result<(Reference, u64), Error>,
-    connection: &Rc<crate::rpc::connection::Connection>,
+    connection: &Rc<Connection>,
     result: result::Builder<'_, gates_created::Owned>,
 ) {
     match held {

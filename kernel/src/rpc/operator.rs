@@ -20,7 +20,7 @@ use crate::{
     modules::protected::ProtectedModule,
     principals::{Lines, Principals, Quota},
     rpc::{
-        connection::FAREWELL,
+        client::FAREWELL,
         firewall::{self, Firewall},
     },
     task::detached,

@@ -6,7 +6,7 @@ use bulkhead_schema::{Error, bulkhead_capnp::gpu_peer};
 
 use crate::rpc::{
     connection::Servers,
-    reference::{Served, capability},
+    served::{Served, capability},
 };
 
 /// The authority to give a session things, and no other.

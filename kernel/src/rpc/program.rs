@@ -13,8 +13,10 @@ use crate::{
     executor_proxy::{EntryInfo, length},
     refusal::not_here,
     rpc::{
-        connection::{self, Connection},
-        reference::{Served, capability},
+        connection::Connection,
+        copy_session::CopyServer,
+        opening::{Opened, name, open, write_opened},
+        served::{Served, capability},
     },
     session::{
         Parent, Terms,
@@ -87,11 +89,11 @@ impl Program {
         connection: Rc<Connection>,
         parent: Parent,
         name: Result<String, Error>,
-    ) -> Result<connection::Opened, Error> {
+    ) -> Result<Opened, Error> {
         connection.greeted()?;
         let device = Rc::clone(&parent.session.device);
         let terms = parent.share.terms;
-        connection::open(connection, device, name?, terms, Some(parent)).await
+        open(connection, device, name?, terms, Some(parent)).await
     }
 }
 
@@ -101,7 +103,7 @@ impl gpu_program::Server for Program {
         params: gpu_program::OpenParams,
         mut results: gpu_program::OpenResults,
     ) -> Result<(), capnp::Error> {
-        let name = connection::name(params.get()?.get_name());
+        let name = name(params.get()?.get_name());
         drop(params);
         let limits = self.0.held.session.limits;
         let opened = match self.share().and_then(|share| self.0.held.look().map(|_| Rc::clone(share))) {
@@ -117,13 +119,15 @@ impl gpu_program::Server for Program {
         match opened {
             Ok(opened) => {
                 let mut written = result.init_ok();
-                connection::write_opened!(opened, written);
+                write_opened!(opened, written);
                 let entries: &[(Handle, Rc<EntryInfo>)] = &opened.entries;
                 let mut list = written.reborrow().init_entries(length(entries.len()));
                 for (at, (handle, info)) in (0u32..).zip(entries) {
                     info.write(*handle, list.reborrow().get(at));
                 }
-                written.set_session(opened.into_copying());
+                // It loads no code.
+                let server = CopyServer::new(opened.session, opened.connection);
+                written.set_session(capnp_rpc::new_client(server));
             }
             Err(error) => error.write(result.init_error()),
         }

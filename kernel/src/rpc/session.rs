@@ -13,7 +13,7 @@ use crate::{
         copy_session::CopyServer,
         image::Image,
         program::{read_entries, write_program},
-        reference::Served,
+        served::Served,
     },
     session::{OpenSession, Terms, reference::Facet},
     task::{counted, detached},

@@ -9,9 +9,7 @@ use capnp::capability::FromClientHook;
 use capnp_rpc::CapabilityServerSet;
 
 use super::Connection;
-use crate::rpc::buffer::{Buffer, View};
-use crate::rpc::module::Gates;
-use crate::rpc::reference::Served;
+use crate::rpc::served::{Buffer, Gates, Served, View};
 
 /// Capabilities that a client may name as arguments: those that this kernel serves to it.
 #[derive(Default)]

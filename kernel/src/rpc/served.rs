@@ -5,11 +5,11 @@ use std::rc::Rc;
 use bulkhead_caps::Extent;
 use bulkhead_schema::{
     Error, ErrorCode,
-    bulkhead_capnp::{Uses, any_capability, nothing, result, revoking, sturdy_token},
+    bulkhead_capnp::{Uses, nothing, result, revoking, sturdy_token},
 };
 
 use crate::{
-    rpc::{buffer, connection::Connection, fence, module, peer, program, revocation::Revocation},
+    rpc::{connection::Connection, revocation::Revocation},
     session::reference::{Facet, Reference},
 };
 
@@ -61,25 +61,14 @@ impl Served {
     }
 }
 
-/// Hands a capability to a client.
-pub(crate) fn write_any(
-    held: Reference,
-    facet: Facet,
-    connection: &Rc<Connection>,
-    mut any: any_capability::Builder<'_>,
-) {
-    let served = Served::new(held, facet, connection);
-    match served.facet {
-        Facet::View { .. } => any.set_view(connection.servers.view(buffer::View(served))),
-        Facet::Buffer { .. } => any.set_buffer(connection.servers.buffer(buffer::Buffer(served))),
-        Facet::Program(_) => any.set_program(capnp_rpc::new_client(program::Program(served))),
-        Facet::Peer => any.set_peer(capnp_rpc::new_client(peer::Peer(served))),
-        Facet::Fence => any.set_fence(capnp_rpc::new_client(fence::Fence(served))),
-        Facet::Signal => any.set_signal(capnp_rpc::new_client(fence::Signal(served))),
-        Facet::Module => any.set_module(capnp_rpc::new_client(module::Module(served))),
-        Facet::Gates { badge } => any.set_gates(connection.servers.gates(module::Gates(served, badge))),
-    }
-}
+/// Memory to read, as one client holds it.
+pub(crate) struct View(pub(crate) Served);
+
+/// Memory to read and write, as one client holds it.
+pub(crate) struct Buffer(pub(crate) Served);
+
+/// Gates, and what they read wherever they are called by this.
+pub(crate) struct Gates(pub(crate) Served, pub(crate) u64);
 
 /// Serves `GpuCapability` for what wraps a [`Served`].
 macro_rules! capability {
