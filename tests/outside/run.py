@@ -479,6 +479,9 @@ def kept(program, folder, output):
 
 def difference(ours, theirs):
     """Where what a program computed first differs from its native run."""
+    both = [*ours, *theirs]
+    if all(isinstance(line, str) for line in both) and sorted(ours) == sorted(theirs):
+        return "prints the lines of the native run in another order, which kernels that print do not promise"
     for mine, native in itertools.zip_longest(ours, theirs, fillvalue="nothing more"):
         if mine != native:
             if isinstance(mine, bytes) or isinstance(native, bytes) or None in (mine, native):
