@@ -16,7 +16,7 @@ use super::{
     report::{Driver, Report},
     worker::Effort,
 };
-use crate::{Failure, Host, Kernel};
+use crate::host::{Failure, Host, Kernel};
 
 /// How long a worker may take: far longer than one that works does.
 const WORKER_MAX: Duration = Duration::from_secs(240);

@@ -8,7 +8,7 @@ use bulkhead_gpu::{Access, DeviceAddress, EntryId, FillPattern, Gpu, Launch, Str
 use bulkhead_softgpu::{Engine, Options, SoftGpu};
 
 use super::{LONG, MATRIX, PLANE};
-use crate::Failure;
+use crate::host::Failure;
 
 /// Where memory is mapped.
 const WINDOW: u64 = 1 << 45;

@@ -13,7 +13,7 @@ use bulkhead_softgpu::Engine;
 use serde_json::{Value, json};
 
 use super::machine;
-use crate::Failure;
+use crate::host::Failure;
 use device::Device;
 
 /// Of the JSON document.

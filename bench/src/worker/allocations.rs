@@ -2,7 +2,11 @@
 
 use std::time::Instant;
 
-use super::{Amounts, Findings, Trouble, setup::Bench};
+use super::{
+    effort::Amounts,
+    findings::{Findings, Trouble},
+    setup::Bench,
+};
 use crate::samples::Samples;
 
 /// Names of sizes in figures, and the sizes.

@@ -5,7 +5,10 @@ use std::{hint::black_box, time::Instant};
 use bulkhead_caps::{Access, Child, Error, Extent, Kind, Limits, Line, Need, Owner, Tree};
 use bulkhead_schema::Handle;
 
-use super::{Amounts, Findings, Trouble};
+use super::{
+    effort::Amounts,
+    findings::{Findings, Trouble},
+};
 use crate::samples::Samples;
 
 const BUFFER_BYTES: u64 = 1 << 20;

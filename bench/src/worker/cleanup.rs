@@ -11,7 +11,12 @@ use std::{
 
 use bulkhead_client::Connection;
 
-use super::{Amounts, Findings, Trouble, milliseconds, observer::Observer, tenant};
+use super::{
+    effort::Amounts,
+    findings::{Findings, Trouble, milliseconds},
+    observer::Observer,
+    tenant,
+};
 
 const NAME: &str = "bench capabilities";
 /// A session can hold no more than 16,384.

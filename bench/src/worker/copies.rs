@@ -8,7 +8,8 @@ use std::{sync::atomic::Ordering, time::Instant};
 use bulkhead_cuda::native::{DeviceMemory, PinnedMemory};
 
 use super::{
-    Amounts, Findings, Trouble,
+    effort::Amounts,
+    findings::{Findings, Trouble},
     pattern::{Kind, Pattern, sentinels},
     setup::Bench,
 };

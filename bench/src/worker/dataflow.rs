@@ -10,7 +10,8 @@ use std::{path::Path, time::Instant};
 use bulkhead_client::{Access, Buffer, Error, Fence, HostBuffer, Share, Stream, Uses};
 
 use super::{
-    Amounts, Findings, Trouble, milliseconds,
+    effort::Amounts,
+    findings::{Findings, Trouble, milliseconds},
     tenant::{self, PATIENCE, Tenant, after_stage},
 };
 use crate::samples::Samples;

@@ -10,7 +10,8 @@ use bulkhead_client::{Buffer, Error, ErrorCode};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{
-    Amounts, Findings, Trouble,
+    effort::Amounts,
+    findings::{Findings, Trouble},
     observer::Observer,
     tenant::{PATIENCE, Tenant, after_stage},
 };

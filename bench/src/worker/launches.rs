@@ -7,7 +7,11 @@ use std::{
 
 use bulkhead_cuda::native::Refusal;
 
-use super::{Amounts, Findings, Trouble, setup::Bench};
+use super::{
+    effort::Amounts,
+    findings::{Findings, Trouble},
+    setup::Bench,
+};
 use crate::samples::Samples;
 
 /// Half of Bulkhead's ring.

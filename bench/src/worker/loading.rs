@@ -8,7 +8,12 @@ use std::{
 
 use bulkhead_client::{Image, Session};
 
-use super::{Amounts, Findings, Trouble, milliseconds, observer::Observer, tenant};
+use super::{
+    effort::Amounts,
+    findings::{Findings, Trouble, milliseconds},
+    observer::Observer,
+    tenant,
+};
 use crate::samples::Samples;
 
 /// Entries of what is loaded.

@@ -10,6 +10,7 @@ mod copies;
 mod dataflow;
 mod effort;
 mod failover;
+mod findings;
 mod launches;
 mod loading;
 mod observer;
@@ -22,23 +23,20 @@ mod swapping;
 mod tenant;
 
 use std::{
-    fmt, fs,
+    fs,
     path::{Path, PathBuf},
     process::ExitCode,
-    time::Instant,
 };
 
-use bulkhead_cuda::native::{Driver, Refusal};
+use bulkhead_cuda::native::Driver;
 use clap::Args;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::{
-    figures::{self, Group},
-    samples::{Samples, Summary},
-};
-use crate::Failure;
+use super::figures::Group;
+use crate::host::Failure;
 use effort::Amounts;
 pub(crate) use effort::Effort;
+use findings::{Findings, Trouble};
 
 /// Measure on whatever libcuda.so.1 is found, and print the figures as JSON.
 #[derive(Debug, Args)]
@@ -55,90 +53,6 @@ pub struct WorkerArguments {
     /// Only hold so many capabilities, until it is killed.
     #[arg(long)]
     hold: Option<u32>,
-}
-
-/// Why something could not be measured.
-#[derive(Debug)]
-pub(super) enum Trouble {
-    /// The driver refused a call.
-    Refused(Refusal),
-    /// Everything else, in words.
-    Said(String),
-}
-
-impl From<Refusal> for Trouble {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal)
-    }
-}
-
-impl From<bulkhead_client::Error> for Trouble {
-    fn from(error: bulkhead_client::Error) -> Self {
-        Self::Said(error.to_string())
-    }
-}
-
-impl From<capnp::Error> for Trouble {
-    fn from(error: capnp::Error) -> Self {
-        Self::Said(format!("the kernel does not answer: {error}"))
-    }
-}
-
-impl fmt::Display for Trouble {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused(refusal) => write!(f, "{refusal}"),
-            Self::Said(text) => f.write_str(text),
-        }
-    }
-}
-
-impl Trouble {
-    /// In words, with the driver's name for its code.
-    fn explain(&self, driver: &Driver) -> String {
-        let name = match self {
-            Self::Refused(refusal) => driver.name(*refusal),
-            Self::Said(_) => None,
-        };
-        name.map_or_else(|| self.to_string(), |name| format!("{self} ({name})"))
-    }
-}
-
-/// What was measured so far.
-#[derive(Debug, Default)]
-pub(super) struct Findings {
-    figures: Map<String, Value>,
-    failed: Map<String, Value>,
-}
-
-impl Findings {
-    /// The median of samples, under a figure's name.
-    pub(super) fn add(&mut self, name: &str, samples: Samples) {
-        self.distribution(name, samples, |summary| summary.median);
-    }
-
-    /// What a figure tells of its samples, where that is not the median.
-    pub(super) fn distribution(&mut self, name: &str, samples: Samples, value: fn(&Summary) -> f64) {
-        assert!(figures::find(name).is_some(), "{name} is in the table");
-        match samples.summary() {
-            Some(summary) => {
-                let figure = json!({"value": value(&summary), "samples": summary.json()});
-                self.figures.insert(name.to_owned(), figure);
-            }
-            None => self.fail(name, "nothing was measured"),
-        }
-    }
-
-    /// A figure that was measured once.
-    pub(super) fn once(&mut self, name: &str, value: f64) {
-        let mut samples = Samples::with_capacity(1);
-        samples.push(value);
-        self.add(name, samples);
-    }
-
-    fn fail(&mut self, what: &str, why: &str) {
-        self.failed.insert(what.to_owned(), why.into());
-    }
 }
 
 /// Measures on whatever driver is found, and prints the figures as JSON. What fails is in there.
@@ -204,10 +118,6 @@ fn apart(group: Group, socket: &Path, amounts: Amounts) -> Value {
     json!({"figures": findings.figures, "failed": findings.failed})
 }
 
-fn milliseconds(since: Instant) -> f64 {
-    since.elapsed().as_secs_f64() * 1e3
-}
-
 fn driver(what: &[Group], amounts: Amounts) -> Value {
     let (driver, started) = match setup::start() {
         Ok(started) => started,
@@ -270,6 +180,7 @@ fn library() -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{figures, samples::Samples};
 
     #[test]
     fn every_group_is_the_drivers_or_has_parts_that_are_figures_of_it() {

@@ -10,7 +10,7 @@ use bulkhead_client::{Connection, Error};
 use bulkhead_schema::bulkhead_capnp::{result, status};
 use tokio::{runtime::Runtime, task::LocalSet};
 
-use super::{Trouble, tenant::PATIENCE};
+use super::{findings::Trouble, tenant::PATIENCE};
 
 /// Between two questions, at first and at most. In between it is part of the time waited so far: late by as much.
 const NAP_MIN: Duration = Duration::from_micros(100);

@@ -4,7 +4,10 @@ use std::{path::Path, time::Instant};
 
 use bulkhead_client::Connection;
 
-use super::{Amounts, Findings, Trouble};
+use super::{
+    effort::Amounts,
+    findings::{Findings, Trouble},
+};
 use crate::samples::Samples;
 
 const WARM: usize = 200;

@@ -8,7 +8,8 @@ use bulkhead_schema::bulkhead_capnp::{
 };
 
 use super::{
-    Amounts, Findings, Trouble, milliseconds,
+    effort::Amounts,
+    findings::{Findings, Trouble, milliseconds},
     tenant::{self, PAGE_BYTES, PATIENCE, Tenant},
 };
 use crate::samples::Samples;

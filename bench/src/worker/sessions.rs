@@ -4,7 +4,12 @@ use std::{path::Path, time::Instant};
 
 use bulkhead_client::{Session, Stream};
 
-use super::{Amounts, Findings, Trouble, milliseconds, observer::Observer, tenant};
+use super::{
+    effort::Amounts,
+    findings::{Findings, Trouble, milliseconds},
+    observer::Observer,
+    tenant,
+};
 use crate::samples::Samples;
 
 /// Sessions before those that are measured.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use bulkhead_cuda::native::{Device, DeviceMemory, Driver, Entry, Kernel, Stream};
 
-use super::{Findings, Trouble, milliseconds};
+use super::findings::{Findings, Trouble, milliseconds};
 
 /// Device memory that launches are given.
 const WORD_BYTES: usize = 4096;

@@ -5,7 +5,8 @@ use std::{path::Path, time::Instant};
 use bulkhead_client::{Buffer, DeviceRange, Error};
 
 use super::{
-    Amounts, Findings, Trouble,
+    effort::Amounts,
+    findings::{Findings, Trouble},
     observer::Observer,
     tenant::{PAGE_BYTES, Tenant, after_stage},
 };

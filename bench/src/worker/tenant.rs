@@ -7,7 +7,7 @@ use bulkhead_client::{
     Stream, SturdyToken,
 };
 
-use super::Trouble;
+use super::findings::Trouble;
 
 const STAGES: &[u8] = include_bytes!("stages.ptx");
 /// Threads of a block.

@@ -2,10 +2,9 @@
 //! ([`crate::attribute_names`]), as `cuobjdump -elf` has them behind `EIATTR_`.
 
 use crate::{
-    Refusal,
     attribute_names::NAMES,
     elf::{half, word},
-    malformed, not_allowed,
+    refusal::{Refusal, malformed, not_allowed},
 };
 
 /// What follows a record's number: nothing, a byte, two bytes, or so many bytes.

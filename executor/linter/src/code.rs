@@ -7,10 +7,10 @@
 use std::collections::HashSet;
 
 use crate::{
-    Counts, Refusal,
     attributes::Jump,
     effects::{self, Effect},
-    malformed, not_allowed,
+    linted::Counts,
+    refusal::{Refusal, malformed, not_allowed},
 };
 
 const INSTRUCTION_BYTES: u64 = 16;

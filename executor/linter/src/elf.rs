@@ -1,6 +1,6 @@
 //! The parts of an ELF file that a cubin has, every offset checked: ELF-64 specification, figures 2, 3, 5, 7.
 
-use crate::{Refusal, malformed, not_allowed};
+use crate::refusal::{Refusal, malformed, not_allowed};
 
 /// Section types; from 0x7000_0000 on NVIDIA's own.
 pub(crate) mod kind {

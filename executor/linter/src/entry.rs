@@ -3,11 +3,12 @@
 use bulkhead_verifier::{entry_of, is_fast_version};
 
 use crate::{
-    ARCHITECTURE, Counts, Footprint, LintedEntry, Refusal, SHARED_RESERVED_BYTES, SPILL_BYTES_MAX,
+    Footprint,
     attributes::Attributes,
     code,
     elf::{Elf, Section, Symbol, symbol},
-    malformed, named,
+    linted::{ARCHITECTURE, Counts, LintedEntry, SHARED_RESERVED_BYTES, SPILL_BYTES_MAX, named},
+    refusal::{Refusal, malformed},
 };
 
 /// Bytes of local and shared memory are rounded up to this by the assembler.

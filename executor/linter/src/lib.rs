@@ -34,102 +34,27 @@ mod code;
 mod effects;
 mod elf;
 mod entry;
+mod linted;
 mod opcodes;
+mod refusal;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use bulkhead_verifier::{Footprint, Uses};
 
+pub use linted::{Counts, LintedEntry, SPILL_BYTES_MAX};
+pub use refusal::Refusal;
+
 use crate::{
     attributes::Attributes,
     elf::{Elf, Section, Symbol, kind, segment},
     entry::Found,
+    linted::{ARCHITECTURE, named},
+    refusal::{malformed, not_allowed},
 };
 
 /// Bytes of a cubin.
 pub const CUBIN_BYTES_MAX: usize = 256 << 20;
-/// Bytes of stack beyond the entry's local variable: what the assembler spills, and the frames of its own functions.
-pub const SPILL_BYTES_MAX: u64 = 8 << 10;
-/// Shared memory that every block has beside its own, at its start (sm_90).
-const SHARED_RESERVED_BYTES: u64 = 1 << 10;
-/// The one whose opcodes are known.
-const ARCHITECTURE: u32 = 90;
-
-/// Why a cubin is refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// It is no file of the form that the assembler writes.
-    #[error("not a well-formed cubin: {0}")]
-    Malformed(String),
-    /// It is for another device.
-    #[error("it is for {found}, not for sm_{asked}")]
-    Architecture {
-        /// What it says.
-        found: String,
-        /// What it has to be.
-        asked: u32,
-    },
-    /// It has something that no verified text becomes.
-    #[error("{0} is not allowed")]
-    NotAllowed(String),
-    /// It asks for more than its text does.
-    #[error("{0}")]
-    Exceeds(String),
-    /// It is not what its text becomes.
-    #[error("it is not of this text: {0}")]
-    OtherText(String),
-}
-
-pub(crate) fn malformed(what: impl Into<String>) -> Refusal {
-    Refusal::Malformed(what.into())
-}
-
-pub(crate) fn not_allowed(what: impl Into<String>) -> Refusal {
-    Refusal::NotAllowed(what.into())
-}
-
-/// How often an entry accesses memory, by instruction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
-    /// `LDG`.
-    pub global_loads: u32,
-    /// `STG`.
-    pub global_stores: u32,
-    /// `ATOMG`, `REDG`.
-    pub global_updates: u32,
-    /// `LDS`.
-    pub shared_loads: u32,
-    /// `STS`.
-    pub shared_stores: u32,
-    /// `ATOMS`.
-    pub shared_updates: u32,
-    /// `LDL`.
-    pub local_loads: u32,
-    /// `STL`.
-    pub local_stores: u32,
-    /// All instructions but padding.
-    pub instructions: u32,
-}
-
-/// What an entry is, as its machine code says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LintedEntry {
-    /// What the tenant calls it; its name in the machine code where that is of no confined text.
-    pub name: String,
-    /// Whether it is the fast version of the entry that is called so.
-    pub is_fast: bool,
-    /// Registers of a thread.
-    pub registers: u32,
-    /// Bytes of a thread's stack.
-    pub stack_bytes: u64,
-    /// Bytes of a block's static shared memory.
-    pub shared_bytes: u64,
-    /// Bytes of its parameter block.
-    pub parameter_bytes: u64,
-    /// What it does to memory; zero where opcodes were not checked.
-    pub counts: Counts,
-}
-
 /// A cubin that passed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Linted {
@@ -171,12 +96,6 @@ pub fn lint(cubin: &[u8], architecture: u32, text: &[Footprint]) -> Result<Linte
 pub fn inspect(cubin: &[u8]) -> Result<Linted, Refusal> {
     let (found, _) = read(cubin, None)?;
     Ok(summary(Elf::read(cubin)?.architecture, found))
-}
-
-/// An entry as messages name it: what the tenant calls it.
-fn named(symbol: &str) -> String {
-    let fast = if bulkhead_verifier::is_fast_version(symbol) { " (its fast version)" } else { "" };
-    format!("`{}`{fast}", bulkhead_verifier::entry_of(symbol))
 }
 
 fn summary(architecture: u32, found: Vec<Found>) -> Linted {
