@@ -1,6 +1,6 @@
 //! The figures: what each is, and its bar.
 //!
-//! A new figure is a row of [`FIGURES`], and a [`super::worker::Findings::add`] with its name in a worker.
+//! A new figure is a row of [`FIGURES`], and a `Findings::add` with its name in a worker.
 
 use clap::ValueEnum;
 
