@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Texts for overdue.cu that do as much between two looks at the flag as the checker lets through (decision 0090).
+
+    tests/gpu/overdue.py serial > serial.ptx     loads that wait for each other: a block's warps work one after the other, and so do
+                                                 the lanes of each
+    tests/gpu/overdue.py stores > stores.ptx     stores of all threads, each to a sector of its own
+
+Each is the fast version of an entry alone, without its claims: overdue.cu runs it natively. --access COST (16) says what a
+load or store counts, --wait COST (8224) what a wait for the block takes.
+"""
+
+import argparse
+
+FUEL = 1 << 19
+WARPS = LANES = 32
+LOADS = 16
+STORES = 32
+LOOK = """    or.b32 %bh_hi, %bh_base, %bh_loadmask;
+    mov.u32 %bh_lo, %smid;
+    shl.b32 %bh_lo, %bh_lo, 7;
+    lop3.b32 %bh_lo, %bh_lo, 65408, -65536, 234;
+    mov.b64 %bh_k, {%bh_lo, %bh_hi};
+    ld.relaxed.sys.global.b32 %bh_n, [%bh_k];
+    setp.lt.s32 %bh_q, %bh_n, 0;
+    @%bh_q exit;
+"""
+
+
+def serial(access, wait):
+    """Behind the n-th wait the lanes of warp n go to loops of their own, and all others wait for the next."""
+    text = ["    mov.u32 %r0, %tid.x;\n    shr.u32 %r1, %r0, 5;\n    and.b32 %r2, %r0, 31;\n    mov.b32 %r3, %r0;\n$again:\n", LOOK]
+    left, loops, loads = FUEL, [], 0
+    for warp in range(WARPS):
+        text.append(f"$U{warp}:\n    barrier.sync 0;\n    setp.ne.s32 %p0, %r1, {warp};\n    @%p0 bra $U{warp + 1};\n")
+        left -= wait + 2
+        for lane in range(LANES):
+            text.append(f"    setp.eq.s32 %p0, %r2, {lane};\n    @%p0 bra $K{warp}_{lane};\n")
+            loops.append((warp, lane, left - 2 * (lane + 1)))
+    text.append(f"$U{WARPS}:\n    bra $again;\n")
+    text += [f"$W{warp}:\n    barrier.sync 0;\n" for warp in range(WARPS)]
+    text.append(f"$W{WARPS}:\n    bra $again;\n")
+    turn = LOADS * (access + 2) + 3
+    for warp, lane, fuel in loops:
+        # Other code for each: the assembler would join what is the same.
+        offset = 8 * lane + 256 * warp
+        load = f"    and.b32 %r3, %r3, 1073741820;\n    mad.wide.u32 %d1, %r3, 2, %d0;\n    ld.global.u32 %r3, [%d1+{offset}];\n"
+        turns = (fuel - 21) // turn
+        loads += turns * LOADS
+        text.append(f"$K{warp}_{lane}:\n    mov.u32 %r4, {turns};\n$L{warp}_{lane}:\n{load * LOADS}")
+        text.append(f"    add.s32 %r4, %r4, -1;\n    setp.gt.s32 %p0, %r4, 0;\n    @%p0 bra $L{warp}_{lane};\n")
+        text.append(f"    st.global.u32 [%d0], %r3;\n{LOOK}    bra $W{warp + 1};\n")
+    return "".join(text), f"{loads} loads of a block, one after the other"
+
+
+def stores(access, _):
+    turn = STORES * access + 3
+    turns = (FUEL - 20) // turn
+    place = "    mov.u32 %r0, %tid.x;\n    mov.u32 %r1, %ctaid.x;\n    and.b32 %r1, %r1, 255;\n    mad.lo.s32 %r2, %r1, 1024, %r0;\n"
+    store = "".join(f"    st.global.u32 [%d1+{at << 23}], %r0;\n" for at in range(STORES))
+    back = "    add.s32 %r4, %r4, -1;\n    setp.gt.s32 %p0, %r4, 0;\n    @%p0 bra $turn;\n    bra $again;\n"
+    body = f"{place}    mad.wide.u32 %d1, %r2, 32, %d0;\n$again:\n{LOOK}    mov.u32 %r4, {turns};\n$turn:\n{store}{back}"
+    return body, f"{turns * STORES} stores of each thread"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["serial", "stores"])
+    parser.add_argument("--access", type=int, default=16)
+    parser.add_argument("--wait", type=int, default=32 + 8192)
+    options = parser.parse_args()
+    body, tells = {"serial": serial, "stores": stores}[options.what](options.access, options.wait)
+    registers = ".pred %p<1> .b32 %r<5> .b64 %d<2> .pred %bh_q .b32 %bh_base .b32 %bh_loadmask .b32 %bh_lo .b32 %bh_hi .b32 %bh_n .b64 %bh_k"
+    words = registers.split()
+    declared = "".join(f"    .reg {kind} {name};\n" for kind, name in zip(words[::2], words[1::2]))
+    hidden = "".join(f",\n    .param .u32 __bh_{name}" for name in ("base", "load", "store"))
+    print(f"// {tells} between two looks\n.version 9.0\n.target sm_90\n.address_size 64")
+    print(f".visible .entry __bh_fast_k(\n    .param .u64 bh_v_p{hidden}\n)\n{{\n{declared}    ld.param.u32 %bh_base, [__bh_base];")
+    print(f"    ld.param.u32 %bh_loadmask, [__bh_load];\n    ld.param.u64 %d0, [bh_v_p];\n{body}}}")
+
+
+if __name__ == "__main__":
+    main()
