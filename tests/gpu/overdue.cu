@@ -7,7 +7,7 @@
 //
 // The window is full of random words, so that loads which wait for each other find nothing in a cache.
 //
-// TEXT is a confined text, as `bulkhead guard` prints it; the first of its entries runs. Its 64-bit parameters get the window's
+// TEXT is a confined text, as `bulkhead guard` prints it, or one that overdue.py writes; the first of its entries runs. Its 64-bit parameters get the window's
 // beginning, its others 1 << 20.
 // Prints the milliseconds from when the flag is set to when the kernel has ended. Ends with 1 where something fails.
 #include <chrono>

@@ -38,6 +38,22 @@ pub(crate) enum Facet {
     Gates { badge: u64 },
 }
 
+impl Facet {
+    /// What its holder may do with the memory, where it is some.
+    pub(crate) fn access(&self) -> Access {
+        match self {
+            Self::Buffer { .. } => Access::ReadWrite,
+            Self::View { .. }
+            | Self::Program(_)
+            | Self::Peer
+            | Self::Fence
+            | Self::Signal
+            | Self::Module
+            | Self::Gates { .. } => Access::Read,
+        }
+    }
+}
+
 /// What sessions that are opened from a program may do.
 pub(crate) struct Share {
     /// In the order of their handles. What is known of each is the image's own.
@@ -141,17 +157,7 @@ impl Reference {
         facet: &Facet,
         budget: &Rc<Budget>,
     ) -> Result<Self, Error> {
-        let access = match facet {
-            Facet::Buffer { .. } => Access::ReadWrite,
-            Facet::View { .. }
-            | Facet::Program(_)
-            | Facet::Peer
-            | Facet::Fence
-            | Facet::Signal
-            | Facet::Module
-            | Facet::Gates { .. } => Access::Read,
-        };
-        let need = Need { kind: view.kind, access, offset: 0, bytes: view.bytes };
+        let need = Need { kind: view.kind, access: facet.access(), offset: 0, bytes: view.bytes };
         Self::child(session, parent, Some(budget.take()?), need)
     }
 

@@ -210,16 +210,7 @@ impl Session {
         facet: Facet,
         place: Where,
     ) -> Result<Accepted, Error> {
-        let access = match facet {
-            Facet::Buffer { .. } => Access::ReadWrite,
-            Facet::View { .. }
-            | Facet::Program(_)
-            | Facet::Peer
-            | Facet::Fence
-            | Facet::Signal
-            | Facet::Module
-            | Facet::Gates { .. } => Access::Read,
-        };
+        let access = facet.access();
         let bytes = self.registry().look(given.owner, parent)?.bytes;
         self.wait_for_place(place, bytes, access).await?;
         self.be_resident().await?;
