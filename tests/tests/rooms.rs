@@ -20,7 +20,6 @@ const CIRCLE_MAX: usize = 3;
 const LARGER: &[(&str, usize)] = &[
     ("client", 18),
     ("executor", 28),
-    ("executor/cuda", 7),
     ("executor/softgpu", 21),
     ("guard", 48),
     ("kernel", 19),

@@ -3,9 +3,11 @@
 use std::collections::{HashMap, HashSet};
 
 use bulkhead_gpu::{ArrayCopy, Error, Question, StreamId};
+use parking_lot::Mutex;
 
+use crate::context::Context;
+use crate::handles::stream_of;
 use crate::sys::DriverArray;
-use crate::{Cuda, gpu};
 
 /// Of each kind at a time.
 const OBJECTS_MAX: usize = 1 << 16;
@@ -16,15 +18,19 @@ const MIPMAPPED: u64 = 1;
 /// Words of a question about a texture: its resource's kind and words, its description, whether there is a view, the view.
 const RESOURCE_WORDS: usize = 5;
 
+/// The objects of a device.
 #[derive(Default)]
-pub(crate) struct Objects {
+pub(crate) struct Objects(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
     arrays: HashMap<u64, DriverArray>,
     next: u64,
     textures: HashSet<u64>,
     surfaces: HashSet<u64>,
 }
 
-impl Objects {
+impl Known {
     fn array(&self, number: u64) -> Result<DriverArray, Error> {
         self.arrays.get(&number).copied().ok_or_else(|| refused("there is no such array"))
     }
@@ -38,18 +44,23 @@ fn has_room(count: usize) -> Result<(), Error> {
     if count < OBJECTS_MAX { Ok(()) } else { Err(refused("there are 65,536 of them already")) }
 }
 
-impl Cuda {
+impl Objects {
     /// Makes or forgets an array, a texture or a surface. An array is told by a number of this process's, the others as
     /// kernels name them.
-    pub(crate) fn ask_for_object(&self, question: Question, words: &[u64]) -> Result<Vec<u64>, Error> {
-        let mut objects = self.objects.lock();
-        let driver = self.driver;
+    pub(crate) fn ask(
+        &self,
+        context: &Context,
+        question: Question,
+        words: &[u64],
+    ) -> Result<Vec<u64>, Error> {
+        let mut objects = self.0.lock();
+        let driver = context.driver;
         let first = words.first().copied().unwrap_or_default();
         match question {
             Question::MakeArray => {
                 has_room(objects.arrays.len())?;
                 let words = words.try_into().map_err(|_| refused("an array is six words"))?;
-                let array = self.settle("cuArray3DCreate", driver.array_create(words))?;
+                let array = context.settle("cuArray3DCreate", driver.array_create(words))?;
                 objects.next += 1;
                 let number = objects.next;
                 objects.arrays.insert(number, array);
@@ -57,7 +68,7 @@ impl Cuda {
             }
             Question::FreeArray => {
                 let array = objects.arrays.remove(&first).ok_or_else(|| refused("there is no such array"))?;
-                self.settle("cuArrayDestroy", driver.array_destroy(array)).map(|()| Vec::new())
+                context.settle("cuArrayDestroy", driver.array_destroy(array)).map(|()| Vec::new())
             }
             Question::MakeTexture => {
                 has_room(objects.textures.len())?;
@@ -76,7 +87,7 @@ impl Cuda {
                 let view = view.first_chunk::<14>().ok_or_else(short)?;
                 let view = (*has_view != 0).then_some(view);
                 let made = driver.texture_create((first, &described), texture, view);
-                let made = self.settle("cuTexObjectCreate", made)?;
+                let made = context.settle("cuTexObjectCreate", made)?;
                 objects.textures.insert(made);
                 Ok(vec![made])
             }
@@ -84,12 +95,12 @@ impl Cuda {
                 if !objects.textures.remove(&first) {
                     return Err(refused("there is no such texture"));
                 }
-                self.settle("cuTexObjectDestroy", driver.texture_destroy(first)).map(|()| Vec::new())
+                context.settle("cuTexObjectDestroy", driver.texture_destroy(first)).map(|()| Vec::new())
             }
             Question::MakeSurface => {
                 has_room(objects.surfaces.len())?;
                 let made = driver.surface_create(objects.array(first)?);
-                let made = self.settle("cuSurfObjectCreate", made)?;
+                let made = context.settle("cuSurfObjectCreate", made)?;
                 objects.surfaces.insert(made);
                 Ok(vec![made])
             }
@@ -97,7 +108,7 @@ impl Cuda {
                 if !objects.surfaces.remove(&first) {
                     return Err(refused("there is no such surface"));
                 }
-                self.settle("cuSurfObjectDestroy", driver.surface_destroy(first)).map(|()| Vec::new())
+                context.settle("cuSurfObjectDestroy", driver.surface_destroy(first)).map(|()| Vec::new())
             }
             Question::ActiveClusters
             | Question::ClusterSize
@@ -109,15 +120,15 @@ impl Cuda {
     }
 
     /// See [`bulkhead_gpu::Gpu::copy_array`].
-    pub(crate) fn copy_array_of(&self, stream: StreamId, copy: &ArrayCopy) -> Result<(), Error> {
-        self.alive()?;
-        let stream = self.stream(stream)?;
+    pub(crate) fn copy(&self, context: &Context, stream: StreamId, copy: &ArrayCopy) -> Result<(), Error> {
+        context.alive()?;
+        let stream = context.stream(stream)?;
         let bytes = copy.bytes().ok_or_else(|| refused("an endless range"))?;
-        self.in_reservation(copy.memory, bytes)?;
-        let objects = self.objects.lock();
+        context.in_reservation(copy.memory, bytes)?;
+        let objects = self.0.lock();
         let array = objects.array(copy.array)?;
-        let copied = self.driver.copy_array(gpu::stream_of(&stream), array, copy.memory, copy);
-        self.settle("cuMemcpy3DAsync", copied)
+        let copied = context.driver.copy_array(stream_of(&stream), array, copy.memory, copy);
+        context.settle("cuMemcpy3DAsync", copied)
     }
 }
 

@@ -10,10 +10,12 @@
 use std::collections::HashMap;
 
 use bulkhead_gpu::{EntryId, Error, GRAPH_SIZES, Launch, StreamId};
+use parking_lot::Mutex;
 
+use crate::context::Context;
+use crate::handles::{fits, stream_of};
 use crate::sys::{Chain, Function, Stream};
 use crate::table::Pin;
-use crate::{Cuda, gpu};
 
 /// Graphs that a device keeps at most, 50 to 230 KiB of its memory each: those of four streams.
 const KEPT_MAX: usize = 4 * GRAPH_SIZES.len();
@@ -38,13 +40,16 @@ struct Made {
 
 /// The graphs of a device.
 #[derive(Default)]
-pub(crate) struct Graphs {
+pub(crate) struct Graphs(Mutex<AllKept>);
+
+#[derive(Default)]
+struct AllKept {
     /// By stream and size.
     kept: HashMap<(u64, usize), Kept>,
     made: usize,
 }
 
-impl Graphs {
+impl AllKept {
     fn take(&mut self, is_wanted: impl Fn(u64, &Made) -> bool) -> Vec<(u64, Made)> {
         let mut taken = Vec::new();
         for ((stream, _), kept) in &mut self.kept {
@@ -57,23 +62,24 @@ impl Graphs {
     }
 }
 
-impl Cuda {
+impl Graphs {
     /// See [`bulkhead_gpu::Gpu::launch_graph`].
-    pub(crate) fn launch_chain(
+    pub(crate) fn launch(
         &self,
+        context: &Context,
         stream: StreamId,
         launches: &[(EntryId, Launch<'_>)],
     ) -> Result<bool, Error> {
-        let on = self.stream(stream)?;
+        let on = context.stream(stream)?;
         let mut pins = Vec::with_capacity(launches.len());
         for (entry, launch) in launches {
-            let Some(pin) = self.entries.pin(entry.0) else { return Ok(false) };
-            if gpu::fits(launch, pin.note() as usize).is_err() {
+            let Some(pin) = context.entries.pin(entry.0) else { return Ok(false) };
+            if fits(launch, pin.note() as usize).is_err() {
                 return Ok(false);
             }
             pins.push(pin);
         }
-        let mut graphs = self.graphs.lock();
+        let mut graphs = self.0.lock();
         let has_room = graphs.made < KEPT_MAX;
         let kept = graphs.kept.entry((stream.0, launches.len())).or_default();
         kept.asked = kept.asked.saturating_add(1);
@@ -81,81 +87,81 @@ impl Cuda {
             return Ok(false);
         }
         let is_new = kept.made.is_none();
-        let launched = self.set_and_launch(kept, gpu::stream_of(&on), launches, &pins);
+        let launched = set_and_launch(context, kept, stream_of(&on), launches, &pins);
         let is_made = kept.made.is_some();
         graphs.made += usize::from(is_new && is_made);
         launched
     }
 
-    fn set_and_launch(
-        &self,
-        kept: &mut Kept,
-        stream: Stream,
-        launches: &[(EntryId, Launch<'_>)],
-        pins: &[Pin<'_>],
-    ) -> Result<bool, Error> {
-        let functions = pins.iter().map(|pin| Function::from_bits(pin.handle()));
-        let nodes = functions.zip(launches.iter().map(|(_, launch)| launch));
-        let set = match &mut kept.made {
-            Some(made) => {
-                // Where one node is refused, those behind it name what they named.
-                let before = made.entries.len();
-                made.entries.extend(launches.iter().map(|(entry, _)| *entry));
-                let set = self.driver.chain_set(&made.chain, nodes);
-                if set.is_ok() {
-                    made.entries.drain(..before);
-                }
-                set
-            }
-            none => self.driver.chain_make(nodes).map(|chain| {
-                let entries = launches.iter().map(|(entry, _)| *entry).collect();
-                *none = Some(Made { chain, entries });
-            }),
-        };
-        let launched = match (set, &kept.made) {
-            (Ok(()), Some(made)) => self.driver.chain_launch(&made.chain, stream),
-            (Ok(()), None) => return Ok(false),
-            (Err(code), _) => Err(code),
-        };
-        match self.settle("cuGraphLaunch", launched) {
-            Ok(()) => {
-                kept.refused = 0;
-                Ok(true)
-            }
-            Err(lost @ Error::Lost { .. }) => Err(lost),
-            Err(_) => {
-                kept.refused += 1;
-                Ok(false)
-            }
-        }
-    }
-
     /// Destroys the graphs of a stream all of whose work has passed.
-    pub(crate) fn forget_graphs_of(&self, stream: StreamId) -> Result<(), Error> {
-        let mut graphs = self.graphs.lock();
+    pub(crate) fn forget_stream(&self, context: &Context, stream: StreamId) -> Result<(), Error> {
+        let mut graphs = self.0.lock();
         let taken = graphs.take(|of, _| of == stream.0);
         graphs.kept.retain(|(of, _), _| *of != stream.0);
         drop(graphs);
-        taken.into_iter().try_for_each(|(_, made)| self.destroy_chain(made.chain))
+        taken.into_iter().try_for_each(|(_, made)| destroy_chain(context, made.chain))
     }
 
     /// Destroys the graphs that name one of these entries, once what they launched has passed.
-    pub(crate) fn forget_graphs_with(&self, entries: &[EntryId]) -> Result<(), Error> {
+    pub(crate) fn forget_entries(&self, context: &Context, entries: &[EntryId]) -> Result<(), Error> {
         let names = |made: &Made| made.entries.iter().any(|entry| entries.contains(entry));
-        let taken = self.graphs.lock().take(|_, made| names(made));
+        let taken = self.0.lock().take(|_, made| names(made));
         for (stream, made) in taken {
-            self.settle_stream(StreamId(stream))?;
-            self.destroy_chain(made.chain)?;
+            settle_stream(context, StreamId(stream))?;
+            destroy_chain(context, made.chain)?;
         }
         Ok(())
     }
+}
 
-    fn settle_stream(&self, stream: StreamId) -> Result<(), Error> {
-        let Some(pin) = self.streams.pin(stream.0) else { return Ok(()) };
-        self.settle("cuStreamSynchronize", self.driver.stream_synchronize(gpu::stream_of(&pin)))
+fn set_and_launch(
+    context: &Context,
+    kept: &mut Kept,
+    stream: Stream,
+    launches: &[(EntryId, Launch<'_>)],
+    pins: &[Pin<'_>],
+) -> Result<bool, Error> {
+    let functions = pins.iter().map(|pin| Function::from_bits(pin.handle()));
+    let nodes = functions.zip(launches.iter().map(|(_, launch)| launch));
+    let set = match &mut kept.made {
+        Some(made) => {
+            // Where one node is refused, those behind it name what they named.
+            let before = made.entries.len();
+            made.entries.extend(launches.iter().map(|(entry, _)| *entry));
+            let set = context.driver.chain_set(&made.chain, nodes);
+            if set.is_ok() {
+                made.entries.drain(..before);
+            }
+            set
+        }
+        none => context.driver.chain_make(nodes).map(|chain| {
+            let entries = launches.iter().map(|(entry, _)| *entry).collect();
+            *none = Some(Made { chain, entries });
+        }),
+    };
+    let launched = match (set, &kept.made) {
+        (Ok(()), Some(made)) => context.driver.chain_launch(&made.chain, stream),
+        (Ok(()), None) => return Ok(false),
+        (Err(code), _) => Err(code),
+    };
+    match context.settle("cuGraphLaunch", launched) {
+        Ok(()) => {
+            kept.refused = 0;
+            Ok(true)
+        }
+        Err(lost @ Error::Lost { .. }) => Err(lost),
+        Err(_) => {
+            kept.refused += 1;
+            Ok(false)
+        }
     }
+}
 
-    fn destroy_chain(&self, chain: Chain) -> Result<(), Error> {
-        self.settle("cuGraphExecDestroy", self.driver.chain_destroy(chain))
-    }
+fn settle_stream(context: &Context, stream: StreamId) -> Result<(), Error> {
+    let Some(pin) = context.streams.pin(stream.0) else { return Ok(()) };
+    context.settle("cuStreamSynchronize", context.driver.stream_synchronize(stream_of(&pin)))
+}
+
+fn destroy_chain(context: &Context, chain: Chain) -> Result<(), Error> {
+    context.settle("cuGraphExecDestroy", context.driver.chain_destroy(chain))
 }

@@ -3,20 +3,35 @@
 use std::{collections::HashMap, ffi::CString};
 
 use bulkhead_gpu::{
-    Compiled, DeviceAddress, EntryId, EntryInfo, Error, Gpu, ImageId, LoadedImage, ParameterLayout,
+    Compiled, DeviceAddress, EntryId, EntryInfo, Error, ImageId, LoadedImage, ParameterLayout,
 };
+use parking_lot::Mutex;
 
-use crate::Cuda;
+use crate::context::Context;
+use crate::graphs::Graphs;
 use crate::sys::{Code, Function, Module};
 
 /// The images of a device.
+#[derive(Default)]
 pub(crate) struct Images {
-    pub(crate) next: u64,
-    pub(crate) loaded: HashMap<u64, Image>,
+    loaded: Mutex<Loaded>,
+    /// For how many bytes of a thread the driver's pool of local memory was grown.
+    local: Mutex<u32>,
+}
+
+struct Loaded {
+    next: u64,
+    images: HashMap<u64, Image>,
+}
+
+impl Default for Loaded {
+    fn default() -> Self {
+        Self { next: 1, images: HashMap::new() }
+    }
 }
 
 /// One loaded image.
-pub(crate) struct Image {
+struct Image {
     module: Module,
     entries: Vec<EntryId>,
     /// Variables that copies reach: where each begins, and its bytes.
@@ -61,12 +76,12 @@ fn block_bytes(parameters: &[ParameterLayout]) -> u32 {
     parameters.iter().map(|parameter| parameter.offset.saturating_add(parameter.bytes)).max().unwrap_or(0)
 }
 
-impl Cuda {
-    pub(crate) fn load_image(&self, compiled: &Compiled) -> Result<LoadedImage, Error> {
-        let module = self.settle("cuModuleLoadData", self.driver.module_load(&compiled.code))?;
-        match self.describe(module, &compiled.ptx) {
+impl Images {
+    pub(crate) fn load(&self, context: &Context, compiled: &Compiled) -> Result<LoadedImage, Error> {
+        let module = context.settle("cuModuleLoadData", context.driver.module_load(&compiled.code))?;
+        match describe(context, module, &compiled.ptx) {
             Ok(entries) => {
-                let mut images = self.images.lock();
+                let mut images = self.loaded.lock();
                 let id = images.next;
                 images.next += 1;
                 let kept = Image {
@@ -74,11 +89,11 @@ impl Cuda {
                     entries: entries.iter().map(|entry| entry.id).collect(),
                     variables: Vec::new(),
                 };
-                images.loaded.insert(id, kept);
+                images.images.insert(id, kept);
                 Ok(LoadedImage { id: ImageId(id), entries, code_bytes: compiled.code.len() as u64 })
             }
             Err(error) => {
-                self.settle("cuModuleUnload", self.driver.module_unload(module))?;
+                context.settle("cuModuleUnload", context.driver.module_unload(module))?;
                 Err(error)
             }
         }
@@ -86,43 +101,48 @@ impl Cuda {
 
     /// The driver has one pool of local memory for a context. A launch that needs more waits for all kernels, and keeps every
     /// other call waiting meanwhile; the limit of the stack is the call that grows it without a launch.
-    pub(crate) fn grow_local_to(&self, bytes: u32) -> Result<(), Error> {
+    pub(crate) fn grow_local(&self, context: &Context, bytes: u32) -> Result<(), Error> {
         let mut grown = self.local.lock();
         if bytes > *grown {
-            self.settle("cuCtxSetLimit", self.driver.limit(&[STACK_SIZE, u64::from(bytes)]))?;
+            context.settle("cuCtxSetLimit", context.driver.limit(&[STACK_SIZE, u64::from(bytes)]))?;
             *grown = bytes;
         }
         Ok(())
     }
 
     /// Loads what a tenant gave. Its entries are asked for by name.
-    pub(crate) fn load_foreign(&self, code: &[u8]) -> Result<LoadedImage, Error> {
-        let loaded = match self.driver.module_load_foreign(code) {
+    pub(crate) fn load_foreign(&self, context: &Context, code: &[u8]) -> Result<LoadedImage, Error> {
+        let loaded = match context.driver.module_load_foreign(code) {
             // Driver 580 answers unknown to a file that is cut off, and the context is as it was: asked below.
             Err(Code::UNKNOWN) => {
-                self.check()?;
+                context.check()?;
                 return Err(Error::Image("cuModuleLoadData: the driver cannot read the image".to_owned()));
             }
             loaded => loaded,
         };
-        let module = self.settle("cuModuleLoadData", loaded)?;
-        let mut images = self.images.lock();
+        let module = context.settle("cuModuleLoadData", loaded)?;
+        let mut images = self.loaded.lock();
         let id = images.next;
         images.next += 1;
-        images.loaded.insert(id, Image { module, entries: Vec::new(), variables: Vec::new() });
+        images.images.insert(id, Image { module, entries: Vec::new(), variables: Vec::new() });
         Ok(LoadedImage { id: ImageId(id), entries: Vec::new(), code_bytes: code.len() as u64 })
     }
 
     /// An entry of such an image.
-    pub(crate) fn foreign_entry(&self, image: ImageId, name: &str) -> Result<Option<EntryInfo>, Error> {
+    pub(crate) fn foreign_entry(
+        &self,
+        context: &Context,
+        image: ImageId,
+        name: &str,
+    ) -> Result<Option<EntryInfo>, Error> {
         let Ok(named) = CString::new(name) else { return Ok(None) };
-        let mut images = self.images.lock();
-        let image = images.loaded.get_mut(&image.0);
+        let mut images = self.loaded.lock();
+        let image = images.images.get_mut(&image.0);
         let image = image.ok_or_else(|| Error::Refused("no such image".to_owned()))?;
-        let found = self.driver.module_function(image.module, &named);
-        let Some(function) = self.settle("cuModuleGetFunction", found)? else { return Ok(None) };
-        let mut entry = self.describe_entry(function)?;
-        let id = self.entries.insert(function.bits(), block_bytes(&entry.parameters));
+        let found = context.driver.module_function(image.module, &named);
+        let Some(function) = context.settle("cuModuleGetFunction", found)? else { return Ok(None) };
+        let mut entry = describe_entry(context, function)?;
+        let id = context.entries.insert(function.bits(), block_bytes(&entry.parameters));
         let id = id.ok_or_else(|| Error::Image("the device has no room for another entry".to_owned()))?;
         image.entries.push(EntryId(id));
         entry.id = EntryId(id);
@@ -130,32 +150,33 @@ impl Cuda {
     }
 
     /// The names of such an image's entries.
-    pub(crate) fn foreign_names(&self, image: ImageId) -> Result<Vec<String>, Error> {
-        let images = self.images.lock();
-        let image = images.loaded.get(&image.0);
+    pub(crate) fn foreign_names(&self, context: &Context, image: ImageId) -> Result<Vec<String>, Error> {
+        let images = self.loaded.lock();
+        let image = images.images.get(&image.0);
         let image = image.ok_or_else(|| Error::Refused("no such image".to_owned()))?;
-        let functions = self.driver.module_functions(image.module);
-        let functions = self.settle("cuModuleEnumerateFunctions", functions)?;
-        let name = |function| self.settle("cuFuncGetName", self.driver.function_name(function));
+        let functions = context.driver.module_functions(image.module);
+        let functions = context.settle("cuModuleEnumerateFunctions", functions)?;
+        let name = |function| context.settle("cuFuncGetName", context.driver.function_name(function));
         functions.into_iter().map(name).collect()
     }
 
     /// A variable of such an image.
     pub(crate) fn foreign_variable(
         &self,
+        context: &Context,
         image: ImageId,
         name: &str,
     ) -> Result<Option<(DeviceAddress, u64)>, Error> {
         let Ok(named) = CString::new(name) else { return Ok(None) };
-        let mut images = self.images.lock();
-        let image = images.loaded.get_mut(&image.0);
+        let mut images = self.loaded.lock();
+        let image = images.images.get_mut(&image.0);
         let image = image.ok_or_else(|| Error::Refused("no such image".to_owned()))?;
-        let found = self.driver.module_global(image.module, &named);
-        let Some((at, bytes)) = self.settle("cuModuleGetGlobal", found)? else { return Ok(None) };
+        let found = context.driver.module_global(image.module, &named);
+        let Some((at, bytes)) = context.settle("cuModuleGetGlobal", found)? else { return Ok(None) };
         let place = (at.0, bytes as u64);
         if !image.variables.contains(&place) {
             // The driver put it there, beside what was reserved.
-            if !self.reserved.insert(at.0, place.1, at.0) {
+            if !context.reserved.insert(at.0, place.1, at.0) {
                 return Err(Error::Image(format!("the variable {name} lies where something else does")));
             }
             image.variables.push(place);
@@ -163,85 +184,85 @@ impl Cuda {
         Ok(Some((at, place.1)))
     }
 
-    /// The entries of a module, each put in the table; none of them is left there where one fails.
-    fn describe(&self, module: Module, ptx: &str) -> Result<Vec<EntryInfo>, Error> {
-        let functions = self.settle("cuModuleEnumerateFunctions", self.driver.module_functions(module))?;
-        let mut found = Vec::with_capacity(functions.len());
-        for function in functions {
-            found.push((function, self.describe_entry(function)?));
-        }
-        let order = names_in_order(ptx);
-        found.sort_by_key(|(_, entry)| order.get(entry.name.as_str()).copied().unwrap_or(usize::MAX));
-        let mut entries: Vec<EntryInfo> = Vec::with_capacity(found.len());
-        for (function, mut entry) in found {
-            let Some(id) = self.entries.insert(function.bits(), block_bytes(&entry.parameters)) else {
-                for entry in &entries {
-                    self.entries.remove(entry.id.0);
-                }
-                return Err(Error::Image("the device has no room for another entry".to_owned()));
-            };
-            entry.id = EntryId(id);
-            entries.push(entry);
-        }
-        Ok(entries)
-    }
-
-    fn describe_entry(&self, function: Function) -> Result<EntryInfo, Error> {
-        let attribute = |number| {
-            self.settle("cuFuncGetAttribute", self.driver.function_attribute(function, number))
-                .map(|value| u32::try_from(value).unwrap_or_default())
-        };
-        let name = self.settle("cuFuncGetName", self.driver.function_name(function))?;
-        Ok(EntryInfo {
-            name,
-            id: EntryId(0),
-            parameters: self.parameters(function)?,
-            threads_max: attribute(attribute::MAX_THREADS_PER_BLOCK)?,
-            shared_bytes: attribute(attribute::SHARED_SIZE_BYTES)?,
-            local_bytes: attribute(attribute::LOCAL_SIZE_BYTES)?,
-            constant_bytes: attribute(attribute::CONST_SIZE_BYTES)?,
-            registers: attribute(attribute::NUM_REGS)?,
-            ptx_version: attribute(attribute::PTX_VERSION)?,
-            binary_version: attribute(attribute::BINARY_VERSION)?,
-        })
-    }
-
-    /// Asks until the driver says that there is no such parameter: it has no call for their number that
-    /// every driver since 12.4 knows.
-    fn parameters(&self, function: Function) -> Result<Vec<ParameterLayout>, Error> {
-        let mut parameters = Vec::new();
-        while parameters.len() < PARAMETERS_MAX {
-            let found = match self.driver.function_parameter(function, parameters.len()) {
-                Err(Code::INVALID_VALUE) => break,
-                other => self.settle("cuFuncGetParamInfo", other)?,
-            };
-            let (Ok(offset), Ok(bytes)) = (u32::try_from(found.0), u32::try_from(found.1)) else {
-                return Err(Error::Image("a parameter lies beyond the parameter block".to_owned()));
-            };
-            parameters.push(ParameterLayout { offset, bytes });
-        }
-        Ok(parameters)
-    }
-
-    pub(crate) fn unload_image(&self, image: ImageId) -> Result<(), Error> {
-        let removed = self.images.lock().loaded.remove(&image.0);
+    pub(crate) fn unload(&self, context: &Context, image: ImageId, graphs: &Graphs) -> Result<(), Error> {
+        let removed = self.loaded.lock().images.remove(&image.0);
         let image = removed.ok_or_else(|| Error::Refused("no such image".to_owned()))?;
         for entry in &image.entries {
-            self.entries.remove(entry.0);
+            context.entries.remove(entry.0);
         }
-        self.forget_graphs_with(&image.entries)?;
+        graphs.forget_entries(context, &image.entries)?;
         for (at, bytes) in &image.variables {
-            self.reserved.remove(*at, *bytes);
+            context.reserved.remove(*at, *bytes);
         }
-        self.settle("cuModuleUnload", self.driver.module_unload(image.module))
+        context.settle("cuModuleUnload", context.driver.module_unload(image.module))
     }
+}
 
-    pub(crate) fn allow_shared(&self, function: Function, bytes: u32) -> Result<(), Error> {
-        let value =
-            i32::try_from(bytes).map_err(|_| Error::Refused("shared memory beyond 2 GiB".to_owned()))?;
-        let number = attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        self.settle("cuFuncSetAttribute", self.driver.function_set_attribute(function, number, value))
+/// The entries of a module, each put in the table; none of them is left there where one fails.
+fn describe(context: &Context, module: Module, ptx: &str) -> Result<Vec<EntryInfo>, Error> {
+    let functions = context.settle("cuModuleEnumerateFunctions", context.driver.module_functions(module))?;
+    let mut found = Vec::with_capacity(functions.len());
+    for function in functions {
+        found.push((function, describe_entry(context, function)?));
     }
+    let order = names_in_order(ptx);
+    found.sort_by_key(|(_, entry)| order.get(entry.name.as_str()).copied().unwrap_or(usize::MAX));
+    let mut entries: Vec<EntryInfo> = Vec::with_capacity(found.len());
+    for (function, mut entry) in found {
+        let Some(id) = context.entries.insert(function.bits(), block_bytes(&entry.parameters)) else {
+            for entry in &entries {
+                context.entries.remove(entry.id.0);
+            }
+            return Err(Error::Image("the device has no room for another entry".to_owned()));
+        };
+        entry.id = EntryId(id);
+        entries.push(entry);
+    }
+    Ok(entries)
+}
+
+fn describe_entry(context: &Context, function: Function) -> Result<EntryInfo, Error> {
+    let attribute = |number| {
+        context
+            .settle("cuFuncGetAttribute", context.driver.function_attribute(function, number))
+            .map(|value| u32::try_from(value).unwrap_or_default())
+    };
+    let name = context.settle("cuFuncGetName", context.driver.function_name(function))?;
+    Ok(EntryInfo {
+        name,
+        id: EntryId(0),
+        parameters: parameters(context, function)?,
+        threads_max: attribute(attribute::MAX_THREADS_PER_BLOCK)?,
+        shared_bytes: attribute(attribute::SHARED_SIZE_BYTES)?,
+        local_bytes: attribute(attribute::LOCAL_SIZE_BYTES)?,
+        constant_bytes: attribute(attribute::CONST_SIZE_BYTES)?,
+        registers: attribute(attribute::NUM_REGS)?,
+        ptx_version: attribute(attribute::PTX_VERSION)?,
+        binary_version: attribute(attribute::BINARY_VERSION)?,
+    })
+}
+
+/// Asks until the driver says that there is no such parameter: it has no call for their number that
+/// every driver since 12.4 knows.
+fn parameters(context: &Context, function: Function) -> Result<Vec<ParameterLayout>, Error> {
+    let mut parameters = Vec::new();
+    while parameters.len() < PARAMETERS_MAX {
+        let found = match context.driver.function_parameter(function, parameters.len()) {
+            Err(Code::INVALID_VALUE) => break,
+            other => context.settle("cuFuncGetParamInfo", other)?,
+        };
+        let (Ok(offset), Ok(bytes)) = (u32::try_from(found.0), u32::try_from(found.1)) else {
+            return Err(Error::Image("a parameter lies beyond the parameter block".to_owned()));
+        };
+        parameters.push(ParameterLayout { offset, bytes });
+    }
+    Ok(parameters)
+}
+
+pub(crate) fn allow_shared(context: &Context, function: Function, bytes: u32) -> Result<(), Error> {
+    let value = i32::try_from(bytes).map_err(|_| Error::Refused("shared memory beyond 2 GiB".to_owned()))?;
+    let number = attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    context.settle("cuFuncSetAttribute", context.driver.function_set_attribute(function, number, value))
 }
 
 #[cfg(test)]

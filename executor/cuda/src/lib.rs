@@ -23,9 +23,11 @@
 mod sys;
 
 mod arrays;
+mod context;
 mod failure;
 mod gpu;
 mod graphs;
+mod handles;
 mod image;
 mod made;
 mod presence;
@@ -40,6 +42,13 @@ use std::sync::{Arc, OnceLock};
 use bulkhead_gpu::{DeviceInfo, Error};
 use parking_lot::Mutex;
 
+use arrays::Objects;
+use context::Context;
+use graphs::Graphs;
+use image::Images;
+use made::MadeGraphs;
+
+pub use context::{ENTRIES_MAX, EVENTS_MAX, MEMORIES_MAX, STREAMS_MAX};
 pub use presence::Missing;
 pub use ptxas::Compiler;
 pub use sys::native;
@@ -49,15 +58,6 @@ pub use sys::native;
 /// first launch would wait for every running kernel).
 pub const ENVIRONMENT: [(&str, &str); 2] =
     [("CUDA_DEVICE_MAX_CONNECTIONS", "32"), ("CUDA_MODULE_LOADING", "EAGER")];
-
-/// Streams a device has at most.
-pub const STREAMS_MAX: u32 = 4096;
-/// Events a device has at most.
-pub const EVENTS_MAX: u32 = 16_384;
-/// Entries of loaded images a device has at most.
-pub const ENTRIES_MAX: u32 = 16_384;
-/// Pieces of physical memory a device has at most.
-pub const MEMORIES_MAX: u32 = 16_384;
 
 /// How a device is opened.
 #[derive(Debug, Clone, Default)]
@@ -70,30 +70,18 @@ pub struct Options {
 
 /// A device with its context.
 pub struct Cuda {
-    driver: &'static sys::Driver,
-    device: i32,
-    context: sys::Context,
+    /// The first to be dropped.
+    context: Context,
     info: DeviceInfo,
     compiler: Compiler,
-    /// Never has work: asking it says whether the context lives.
-    idle: sys::Stream,
-    lost: OnceLock<Error>,
-    streams: table::Table,
-    events: table::Table,
-    entries: table::Table,
-    memories: table::Table,
     /// What imported memory was imported from: the driver exports only what it created.
     imported: Mutex<HashMap<u64, OwnedFd>>,
-    images: Mutex<image::Images>,
-    /// For how many bytes of a thread the driver's pool of local memory was grown.
-    local: Mutex<u32>,
-    graphs: Mutex<graphs::Graphs>,
-    made: Mutex<made::MadeGraphs>,
-    objects: Mutex<arrays::Objects>,
+    images: Images,
+    graphs: Graphs,
+    made: MadeGraphs,
+    objects: Objects,
     /// The event of each stream by which others wait for it.
     hops: Mutex<HashMap<u64, sys::Event>>,
-    reserved: ranges::Ranges,
-    registered: ranges::Ranges,
     /// NVIDIA's library that tells of processes, once somebody has asked.
     management: OnceLock<Result<sys::Management, String>>,
 }
@@ -127,57 +115,18 @@ impl Cuda {
         }
         let driver = presence::driver()?;
         let (device, info) = presence::device(driver, ordinal)?;
-        let context = driver
-            .context_retain(device)
-            .map_err(|code| failure::error(driver, "cuDevicePrimaryCtxRetain", code))?;
-        let opened = driver
-            .context_bind(context)
-            .map_err(|code| failure::error(driver, "cuCtxSetCurrent", code))
-            .and_then(|()| {
-                driver
-                    .stream_create(0)
-                    .map_err(|code| failure::error(driver, "cuStreamCreateWithPriority", code))
-            });
-        let idle = match opened {
-            Ok(idle) => idle,
-            Err(error) => {
-                // The first error is the one to tell; a context that cannot be released ends with the process.
-                driver.context_release(device).ok();
-                return Err(error);
-            }
-        };
         Ok(Arc::new(Self {
-            driver,
-            device,
-            context,
+            context: Context::open(driver, device)?,
             info,
             compiler: options.compiler,
-            idle,
-            lost: OnceLock::new(),
-            streams: table::Table::new(STREAMS_MAX),
-            events: table::Table::new(EVENTS_MAX),
-            entries: table::Table::new(ENTRIES_MAX),
-            memories: table::Table::new(MEMORIES_MAX),
             imported: Mutex::default(),
-            images: Mutex::new(image::Images { next: 1, loaded: HashMap::new() }),
-            local: Mutex::default(),
-            graphs: Mutex::default(),
-            made: Mutex::default(),
-            objects: Mutex::default(),
+            images: Images::default(),
+            graphs: Graphs::default(),
+            made: MadeGraphs::default(),
+            objects: Objects::default(),
             hops: Mutex::default(),
-            reserved: ranges::Ranges::default(),
-            registered: ranges::Ranges::default(),
             management: OnceLock::new(),
         }))
-    }
-}
-
-impl Drop for Cuda {
-    fn drop(&mut self) {
-        // A lost context cannot be taken down in order; it ends with the process, which must end anyway.
-        if self.lost.get().is_none() {
-            self.driver.context_release(self.device).ok();
-        }
     }
 }
 
