@@ -1,25 +1,19 @@
 //! The decoded form of an entry: what the interpreter runs.
 
 mod program;
+mod region;
 
 use crate::alu::carry::Kind as CarryKind;
 use crate::alu::update::Update;
 use crate::alu::{Binary, Lanes, Property, Ternary, Test, Unary};
 
 pub(crate) use program::{Ask, ConstantBank, Program};
+pub(crate) use region::{
+    CONSTANT_WINDOW, LOCAL_WINDOW, PARAMETER_WINDOW, Region, SHARED_BASE, SHARED_WINDOW, lies_in, region_of,
+};
 
-/// Where shared memory starts for a block: the first KiB belongs to the system, as on sm_90.
-pub(crate) const SHARED_BASE: u64 = 1024;
-/// Generic addresses of local memory.
-pub(crate) const LOCAL_WINDOW: u64 = 0x7fff_f200_0000;
-/// Generic addresses of shared memory.
-pub(crate) const SHARED_WINDOW: u64 = 0x7fff_f400_0000;
-/// Generic addresses of constant memory.
-pub(crate) const CONSTANT_WINDOW: u64 = 0x7fff_f600_0000;
-/// Generic addresses of the parameter block.
-pub(crate) const PARAMETER_WINDOW: u64 = 0x7fff_f700_0000;
-/// Length of each window.
-pub(crate) const WINDOW_BYTES: u64 = 16 << 20;
+/// Barriers of a block.
+pub(crate) const BARRIERS: usize = 16;
 
 /// A register, or a constant, that is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,23 +127,6 @@ impl Logic {
             Self::Xor => a ^ b,
         }
     }
-}
-
-/// The memory that an access goes to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Region {
-    /// `.global`
-    Global,
-    /// `.shared`
-    Shared,
-    /// `.local`
-    Local,
-    /// `.const`
-    Constant,
-    /// `.param`
-    Parameter,
-    /// None given: the address says which.
-    Generic,
 }
 
 /// A special register.

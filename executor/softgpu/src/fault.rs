@@ -13,6 +13,9 @@ pub(crate) struct Fault {
     pub(crate) what: String,
 }
 
+/// A fault, the instruction, and a lane it happened in.
+pub(crate) type Faulted = (Fault, u32, usize);
+
 impl Fault {
     /// An access that memory refuses.
     pub(crate) fn access(violation: Violation, region: &str, address: u64) -> Self {

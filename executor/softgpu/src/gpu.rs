@@ -18,7 +18,7 @@ use bulkhead_gpu::{
 use parking_lot::{Mutex, RwLock};
 
 use crate::code::{ConstantBank, Program};
-use crate::compiled::{Code, Engine, GangCounts};
+use crate::compiled::{self, Code, Engine, GangCounts};
 use crate::decode;
 use crate::device::{self, SHARED_BYTES_DEFAULT, SHARED_BYTES_MAX};
 use crate::exec::Observer;
@@ -79,6 +79,8 @@ impl Default for Options {
 #[derive(Debug)]
 struct Entry {
     program: Arc<Program>,
+    /// Its compiled form, once somebody needed it.
+    compiled: Arc<compiled::Compiled>,
     constants: Arc<ConstantBank>,
     image: ImageId,
     dynamic_shared_max: AtomicU32,
@@ -158,12 +160,12 @@ impl SoftGpu {
 
     /// Whether an entry runs as compiled code by now.
     pub fn is_compiled(&self, entry: EntryId) -> Result<bool, Error> {
-        Ok(self.entry(entry)?.program.compiled.code().is_some())
+        Ok(self.entry(entry)?.compiled.code().is_some())
     }
 
     /// How often several lanes of an entry ran as one, where there is compiled code for that.
     pub fn gang_counts(&self, entry: EntryId) -> Result<Option<GangCounts>, Error> {
-        Ok(self.entry(entry)?.program.compiled.code().and_then(Code::gang_counts))
+        Ok(self.entry(entry)?.compiled.code().and_then(Code::gang_counts))
     }
 
     fn name(&self) -> u64 {
@@ -373,7 +375,10 @@ impl Gpu for SoftGpu {
         let image = decode::image(&compiled.ptx)?;
         let id = ImageId(self.name());
         let entries = Vec::with_capacity(image.programs.len());
-        let mut loaded = LoadedImage { id, entries, code_bytes: image.host_bytes() };
+        let compiled_bytes =
+            |bytes: u64, program: &Arc<Program>| bytes.saturating_add(compiled::Compiled::bytes_max(program));
+        let code_bytes = image.programs.iter().fold(image.host_bytes(), compiled_bytes);
+        let mut loaded = LoadedImage { id, entries, code_bytes };
         let mut entries = self.entries.write();
         for program in image.programs {
             let entry_id = EntryId(self.name());
@@ -384,6 +389,7 @@ impl Gpu for SoftGpu {
                 image: id,
                 dynamic_shared_max: AtomicU32::new(dynamic_shared_max),
                 program,
+                compiled: Arc::default(),
             };
             entries.insert(entry_id, Arc::new(entry));
         }

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::compiled::{self, Engine};
-use crate::exec::{Block, Core, Grid, Progress, Random};
+use crate::compiled::Engine;
+use crate::exec::{Block, Core, Dispatch, Grid, Progress, Random};
 use crate::health::Health;
 use crate::memory::space::AddressSpace;
 use crate::room::{Patience, Room, Taken, Taker};
@@ -36,7 +36,7 @@ const STAY: Duration = Duration::from_millis(5);
 /// A launch that is running.
 #[derive(Debug)]
 struct Job {
-    grid: Arc<Grid>,
+    dispatch: Arc<Dispatch>,
     room: Taker,
     /// Threads that may work on it: the pool's, and whose launch it is.
     workers: u64,
@@ -47,25 +47,35 @@ struct Job {
 }
 
 impl Job {
+    fn grid(&self) -> &Grid {
+        &self.dispatch.grid
+    }
+
+    /// Its entry turns out to run for long.
+    fn meanwhile(&self) {
+        let Dispatch { grid, engine, compiled, watched: _ } = &*self.dispatch;
+        compiled.meanwhile(&grid.program, *engine, grid.threads);
+    }
+
     fn take(&self) -> Option<u64> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         if number + 1 == self.in_work_max() {
             self.room.stop_waiting();
         }
-        (number < self.grid.block_count()).then_some(number)
+        (number < self.grid().block_count()).then_some(number)
     }
 
     /// How many blocks all threads together keep in work.
     fn in_work_max(&self) -> u64 {
-        (self.resident_max() as u64).saturating_mul(self.workers).min(self.grid.block_count())
+        (self.resident_max() as u64).saturating_mul(self.workers).min(self.grid().block_count())
     }
 
     fn has_more(&self) -> bool {
-        self.next.load(Ordering::Relaxed) < self.grid.block_count() && !self.failed.load(Ordering::Relaxed)
+        self.next.load(Ordering::Relaxed) < self.grid().block_count() && !self.failed.load(Ordering::Relaxed)
     }
 
     fn resident_max(&self) -> usize {
-        if self.grid.together {
+        if self.grid().together {
             return usize::MAX;
         }
         let fits = RESIDENT_BYTES_MAX / self.block_bytes().max(1);
@@ -74,20 +84,20 @@ impl Job {
 
     /// Host memory that a block takes.
     fn block_bytes(&self) -> u64 {
-        let warps = u64::from(self.grid.block_threads().div_ceil(32));
-        warps * self.grid.program.warp_bytes() + u64::from(self.grid.shared_bytes())
+        let warps = u64::from(self.grid().block_threads().div_ceil(32));
+        warps * self.grid().program.warp_bytes() + u64::from(self.grid().shared_bytes())
     }
 
     /// A block that has not begun, where there is room for it.
     fn block(&self, patience: Patience) -> Option<Block> {
         // Those of a grid that is on the device as a whole have theirs already.
-        let bytes = if self.grid.together { 0 } else { self.block_bytes() };
-        Some(Block::new(&self.grid, self.room.take(bytes, patience)?))
+        let bytes = if self.grid().together { 0 } else { self.block_bytes() };
+        Some(Block::new(&self.dispatch, self.room.take(bytes, patience)?))
     }
 
     /// Room for all blocks of a grid, where they wait for each other; none where nobody can run any more.
     fn room_for_all(&self, health: &Health) -> Option<Taken> {
-        let blocks = if self.grid.together { self.grid.block_count() } else { 0 };
+        let blocks = if self.grid().together { self.grid().block_count() } else { 0 };
         let bytes = self.block_bytes().saturating_mul(blocks);
         let mut waits = std::iter::from_fn(|| (!health.is_lost()).then(|| self.room.take(bytes, IN_TURN)));
         let taken = waits.find_map(|taken| taken);
@@ -138,11 +148,11 @@ impl Job {
                     spare.push_back(block);
                     if !is_long && now.duration_since(since) > LONG {
                         is_long = true;
-                        compiled::meanwhile(&self.grid.program, self.grid.engine, self.grid.threads);
+                        self.meanwhile();
                     }
                 }
                 Ok(Progress::Going) => {
-                    compiled::meanwhile(&self.grid.program, self.grid.engine, self.grid.threads);
+                    self.meanwhile();
                     if resident.len() + 1 < resident_max
                         && self.has_more()
                         && let Some(more) = start(&mut spare, Patience::None)
@@ -164,7 +174,7 @@ impl Job {
 impl Job {
     /// Runs all blocks in an order that is drawn from a seed.
     fn work_drawn(&self, seed: u64, core: &mut Core, health: &Health) {
-        let mut random = Random::new(seed, self.grid.number);
+        let mut random = Random::new(seed, self.grid().number);
         // Clocks do not go back.
         core.steps.get_or_insert_default();
         let resident_max = self.resident_max();
@@ -241,14 +251,15 @@ impl Pool {
     }
 
     /// Runs a grid to its end; faults go to `health`.
-    pub(crate) fn run(&self, grid: Arc<Grid>, core: &mut Core) {
+    pub(crate) fn run(&self, dispatch: Arc<Dispatch>, core: &mut Core) {
+        let grid = &dispatch.grid;
         let alone = grid.block_count() == 1 || grid.schedule.is_some();
-        let watched = grid.watched.clone();
+        let watched = dispatch.watched.clone();
         if let Some(watched) = &watched {
             watched.begin();
         }
         let job = Arc::new(Job {
-            grid,
+            dispatch,
             room: Taker::new(&self.shared.room),
             workers: self.threads.len() as u64 + 1,
             next: AtomicU64::new(0),
@@ -261,13 +272,14 @@ impl Pool {
             watched.iter().for_each(|watched| watched.end());
             return;
         };
-        let threads = job.grid.block_count().saturating_mul(job.grid.block_threads().into());
-        let prepare = || compiled::before(&job.grid.program, job.grid.engine, job.grid.threads, threads);
+        let Dispatch { grid, engine, compiled, watched: _ } = &*job.dispatch;
+        let threads = grid.block_count().saturating_mul(grid.block_threads().into());
+        let prepare = || compiled.before(&grid.program, *engine, grid.threads, threads);
         // Where nothing is to be interpreted, nobody begins before.
-        if job.grid.engine == Engine::Compiled && job.grid.schedule.is_none() {
+        if *engine == Engine::Compiled && grid.schedule.is_none() {
             health.watch(prepare);
         }
-        if !job.grid.together {
+        if !grid.together {
             job.room.wait_in_turn(job.block_bytes());
         }
         if !alone {
@@ -275,7 +287,6 @@ impl Pool {
             self.shared.more.notify_all();
         }
         health.watch(|| {
-            let grid = &job.grid;
             if let Some(seed) = grid.schedule {
                 return job.work_drawn(seed, core, health);
             }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use bulkhead_gpu::{Access, Error, StreamId};
 use parking_lot::{Condvar, Mutex};
 
-use crate::exec::{Core, Did, Grid, Observer};
+use crate::exec::{Core, Did, Dispatch, Observer};
 use crate::fault::Fault;
 use crate::health::Health;
 use crate::memory::host::HostUse;
@@ -22,7 +22,7 @@ const QUEUE_MAX: usize = 1 << 16;
 #[derive(Debug)]
 pub(crate) enum Work {
     /// Runs a grid.
-    Launch(Arc<Grid>),
+    Launch(Arc<Dispatch>),
     /// Copies to device memory.
     ToDevice { to: u64, from: HostUse },
     /// Copies from device memory.
@@ -165,7 +165,9 @@ impl Worker {
         let from = Instant::now();
         self.perform(work, core)?;
         let did = match work {
-            Work::Launch(grid) => Did::Launch(grid),
+            Work::Launch(dispatch) => {
+                Did::Launch { grid: &dispatch.grid, is_watched: dispatch.watched.is_some() }
+            }
             Work::ToDevice { to, from } => Did::ToDevice { to: *to, bytes: from.len() as u64 },
             Work::ToHost { to, .. } => Did::ToHost(to.len() as u64),
             Work::OnDevice { to, from, bytes } => Did::OnDevice { to: *to, from: *from, bytes: *bytes },
@@ -179,7 +181,7 @@ impl Worker {
 
     fn perform(&self, work: &Work, core: &mut Core) -> Result<(), (Violation, u64)> {
         match work {
-            Work::Launch(grid) => self.pool.run(Arc::clone(grid), core),
+            Work::Launch(dispatch) => self.pool.run(Arc::clone(dispatch), core),
             Work::ToDevice { to, from } => {
                 let mut done = from.offset();
                 for piece in self.space.pieces(*to, from.len() as u64, Access::ReadWrite) {

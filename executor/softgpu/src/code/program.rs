@@ -5,12 +5,10 @@ use std::collections::HashMap;
 use bulkhead_gpu::ParameterLayout;
 use bulkhead_ptx::ast::Place;
 
-use super::{BarrierMode, Inst, Op, Src};
+use super::{BARRIERS, BarrierMode, Inst, Op, Src};
 use crate::alu::convert::Conversion;
 use crate::alu::video::Video;
 use crate::alu::{LANES, Lanes};
-use crate::compiled::Compiled;
-use crate::exec::BARRIERS;
 use crate::matrix::Matrix;
 
 /// What the guard asks before lanes wait.
@@ -79,8 +77,6 @@ pub(crate) struct Program {
     pub(crate) threads_max: u32,
     /// `.reqntid`.
     pub(crate) threads_required: Option<[u32; 3]>,
-    /// Its compiled form, once somebody needed it.
-    pub(crate) compiled: Compiled,
 }
 
 /// Constant memory of an image.
@@ -109,7 +105,7 @@ impl Program {
         self.asked.get(index).map(|(_, ask)| *ask)
     }
 
-    /// Host memory that it takes, about: what the interpreter runs, and what may be compiled of it.
+    /// Host memory that it takes, about: what the interpreter runs.
     pub(crate) fn host_bytes(&self) -> u64 {
         let tables: usize =
             self.tables.iter().map(|table| size_of_val(table) + size_of_val(table.as_slice())).sum();
@@ -128,7 +124,7 @@ impl Program {
             + size_of_val(self.widths.as_slice())
             + size_of_val(self.parameters.as_slice())
             + tables;
-        (bytes as u64).saturating_add(crate::compiled::bytes_max(self.code.len()))
+        bytes as u64
     }
 
     /// Host memory that one warp takes while it runs.

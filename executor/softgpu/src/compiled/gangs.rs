@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::emit::{Doors as LaneDoors, Leaving};
-use super::gang::{Doors, Ending, Pattern, Patterns};
+use super::gang::{Doors, Ending};
+use super::patterns::{Pattern, Patterns};
 use super::sys::Memory;
 use crate::code::Program;
 use crate::exec::Warp;

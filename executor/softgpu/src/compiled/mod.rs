@@ -23,13 +23,14 @@ mod gang;
 mod gangs;
 mod kinds;
 mod ops;
+mod patterns;
 mod reach;
 #[expect(unsafe_code, reason = "maps, fills and calls code; compiled code calls back with addresses")]
 mod sys;
 mod webs;
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 pub(crate) use emit::Leaving;
@@ -39,7 +40,8 @@ pub(crate) use sys::Code;
 use context::Failure;
 
 use crate::code::Program;
-use crate::exec::{Faulted, Frame, State, Warp};
+use crate::exec::{Frame, State, Warp};
+use crate::fault::Faulted;
 
 /// Which engine runs kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -66,11 +68,6 @@ const OPERATIONS_MAX: usize = 1 << 16;
 /// Bytes of compiled code for an operation, about.
 const BYTES_PER_OPERATION: u64 = 64;
 
-/// How much memory the compiled form of so many operations takes, about, once somebody needs it.
-pub(crate) fn bytes_max(operations: usize) -> u64 {
-    if operations > OPERATIONS_MAX { 0 } else { operations as u64 * BYTES_PER_OPERATION }
-}
-
 /// The compiled form of an entry, and whether it is worth while.
 #[derive(Debug, Default)]
 pub(crate) struct Compiled {
@@ -83,6 +80,69 @@ impl Compiled {
     #[inline(always)]
     pub(crate) fn code(&self) -> Option<&Code> {
         self.code.get().and_then(Option::as_ref)
+    }
+
+    /// Host memory that the compiled form of an entry takes, about, once somebody needs it.
+    pub(crate) fn bytes_max(program: &Program) -> u64 {
+        let operations = program.code.len();
+        let code = if operations > OPERATIONS_MAX { 0 } else { operations as u64 * BYTES_PER_OPERATION };
+        code + size_of::<Self>() as u64
+    }
+
+    /// So many threads of the entry are about to run.
+    pub(crate) fn before(&self, program: &Arc<Program>, engine: Engine, block: [u32; 3], threads: u64) {
+        match engine {
+            Engine::Interpreter => {}
+            Engine::Compiled => {
+                self.compile(program, block);
+                self.compile_gangs();
+            }
+            Engine::Mixed => {
+                if self.threads.load(Ordering::Relaxed) >= THREADS_BEFORE_GANGS {
+                    return;
+                }
+                let all = self.threads.fetch_add(threads, Ordering::Relaxed).saturating_add(threads);
+                if all >= THREADS_BEFORE {
+                    self.compile(program, block);
+                }
+                if all >= THREADS_BEFORE_GANGS {
+                    self.compile_gangs();
+                }
+            }
+        }
+    }
+
+    /// The entry runs for long.
+    pub(crate) fn meanwhile(&self, program: &Arc<Program>, engine: Engine, block: [u32; 3]) {
+        if engine == Engine::Mixed {
+            self.compile(program, block);
+            self.compile_gangs();
+        }
+    }
+
+    fn compile_gangs(&self) {
+        if let Some(code) = self.code() {
+            code.compile_gangs();
+        }
+    }
+
+    fn compile(&self, program: &Arc<Program>, block: [u32; 3]) {
+        self.code.get_or_init(|| {
+            let started = Instant::now();
+            if program.code.len() > OPERATIONS_MAX {
+                return None;
+            }
+            let lanes = gang_lanes(block).filter(|_| program.code.len() <= GANG_OPERATIONS_MAX);
+            let code = sys::compile(program, lanes);
+            let (entry, operations, elapsed) = (&program.name, program.code.len(), started.elapsed());
+            match &code {
+                Ok(code) => {
+                    tracing::debug!(%entry, operations, bytes = code.len(), ?elapsed, "compiled");
+                }
+                Err(why) => tracing::warn!(%entry, operations, why, "not compiled, but interpreted"),
+            }
+            code.ok()
+        });
     }
 }
 
@@ -160,44 +220,6 @@ impl Code {
     }
 }
 
-/// So many threads of an entry are about to run.
-pub(crate) fn before(program: &Program, engine: Engine, block: [u32; 3], threads: u64) {
-    match engine {
-        Engine::Interpreter => {}
-        Engine::Compiled => {
-            compile(program, block);
-            compile_gangs(program);
-        }
-        Engine::Mixed => {
-            let compiled = &program.compiled;
-            if compiled.threads.load(Ordering::Relaxed) >= THREADS_BEFORE_GANGS {
-                return;
-            }
-            let all = compiled.threads.fetch_add(threads, Ordering::Relaxed).saturating_add(threads);
-            if all >= THREADS_BEFORE {
-                compile(program, block);
-            }
-            if all >= THREADS_BEFORE_GANGS {
-                compile_gangs(program);
-            }
-        }
-    }
-}
-
-/// An entry runs for long.
-pub(crate) fn meanwhile(program: &Program, engine: Engine, block: [u32; 3]) {
-    if engine == Engine::Mixed {
-        compile(program, block);
-        compile_gangs(program);
-    }
-}
-
-fn compile_gangs(program: &Program) {
-    if let Some(code) = program.compiled.code() {
-        code.compile_gangs(program);
-    }
-}
-
 /// Operations of an entry that is compiled for gangs at most.
 const GANG_OPERATIONS_MAX: usize = 1 << 10;
 
@@ -208,23 +230,4 @@ fn gang_lanes([x, y, z]: [u32; 3]) -> Option<usize> {
         (1, 1, 32..) => Some(32),
         _ => row.map(|lanes| lanes as usize),
     }
-}
-
-fn compile(program: &Program, block: [u32; 3]) {
-    program.compiled.code.get_or_init(|| {
-        let started = Instant::now();
-        if program.code.len() > OPERATIONS_MAX {
-            return None;
-        }
-        let lanes = gang_lanes(block).filter(|_| program.code.len() <= GANG_OPERATIONS_MAX);
-        let code = sys::compile(program, lanes);
-        let (entry, operations, elapsed) = (&program.name, program.code.len(), started.elapsed());
-        match &code {
-            Ok(code) => {
-                tracing::debug!(%entry, operations, bytes = code.len(), ?elapsed, "compiled");
-            }
-            Err(why) => tracing::warn!(%entry, operations, why, "not compiled, but interpreted"),
-        }
-        code.ok()
-    });
 }

@@ -2,7 +2,7 @@
 //!
 //! # What makes calls sound
 //! Compiled code reads and writes what the context points to: registers, predicates and thread numbers of a
-//! warp, at places that exist since both come from one program; local, shared, constant and parameter memory,
+//! warp, at places that exist since both come from one program, which the code keeps; local, shared, constant and parameter memory,
 //! after a check against its length; device memory, through translations whose memory is kept while they
 //! exist; and the ways out, of which there are as many as the code has. While it runs, nobody else touches the
 //! warp, the frame or the core, since `run` has them borrowed; its own call back to [`fall_back`] is the
@@ -10,7 +10,7 @@
 
 use std::ffi::c_void;
 use std::panic::AssertUnwindSafe;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use cranelift_codegen::control::ControlPlane;
 use cranelift_codegen::ir::{AbiParam, Function, InstBuilder, Signature, UserFuncName, types};
@@ -22,12 +22,13 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, m
 use super::context::{Context, Failure, Outside, UNIFORM};
 use super::emit::{self, Doors, Emitter, Leaving};
 use super::flow::Flow;
-use super::gang::{self, Patterns};
+use super::gang;
 use super::gangs::{Gangs, Gone};
+use super::patterns::Patterns;
 use super::webs::Webs;
 use crate::alu::convert::Conversion;
-use crate::code::{Op, Program, Region, Special};
-use crate::exec::{Frame, Warp, lies_in};
+use crate::code::{Op, Program, Region, Special, lies_in};
+use crate::exec::{Frame, Warp};
 use crate::memory;
 
 /// Code of the host's processor: written once, then executable and never writable again.
@@ -68,6 +69,8 @@ impl Drop for Memory {
 /// The code of an entry.
 #[derive(Debug)]
 pub(crate) struct Code {
+    /// The entry, to parts of which it has addresses.
+    program: Arc<Program>,
     memory: Memory,
     doors: Doors,
     uniforms: Vec<usize>,
@@ -99,11 +102,11 @@ impl Code {
     }
 
     /// Makes the form for gangs, where there is to be one and is none.
-    pub(super) fn compile_gangs(&self, program: &Program) {
-        self.gangs.get_or_init(|| match compile_gangs(program, self.lanes?, &self.doors) {
+    pub(super) fn compile_gangs(&self) {
+        self.gangs.get_or_init(|| match compile_gangs(&self.program, self.lanes?, &self.doors) {
             Ok(gangs) => Some(gangs),
             Err(why) => {
-                tracing::debug!(entry = %program.name, why, "no code for gangs");
+                tracing::debug!(entry = %self.program.name, why, "no code for gangs");
                 None
             }
         });
@@ -164,6 +167,10 @@ impl Code {
 
     /// All that compiled code looks at but for the warp.
     fn context(&self, frame: &mut Frame<'_>, out: &mut [u32]) -> Context {
+        assert!(
+            std::ptr::eq(frame.program, Arc::as_ptr(&self.program)),
+            "the code is of the program that runs"
+        );
         assert!(out.len() >= self.doors.ways_out.len(), "a place for every way out");
         let generation = frame.core.view.generation();
         frame.core.tlb.refresh(generation.load(std::sync::atomic::Ordering::Acquire));
@@ -398,7 +405,7 @@ fn into_memory(isa: &OwnedTargetIsa, function: Function) -> Result<Memory, Strin
 }
 
 /// Compiles an entry, so that gangs of so many lanes can go over to its code.
-pub(super) fn compile(program: &Program, lanes: Option<usize>) -> Result<Code, String> {
+pub(super) fn compile(program: &Arc<Program>, lanes: Option<usize>) -> Result<Code, String> {
     let host = host()?;
     let partings = lanes.map_or(Vec::new(), |lanes| {
         let webs = Webs::of(program);
@@ -410,7 +417,8 @@ pub(super) fn compile(program: &Program, lanes: Option<usize>) -> Result<Code, S
         let reads = |op: &Op| matches!(op, Op::Special { what, .. } if *what == UNIFORM[*index]);
         program.code.iter().any(|inst| reads(&inst.op))
     });
-    Ok(Code { memory, doors, uniforms: uniforms.collect(), lanes, gangs: OnceLock::new() })
+    let program = Arc::clone(program);
+    Ok(Code { program, memory, doors, uniforms: uniforms.collect(), lanes, gangs: OnceLock::new() })
 }
 
 /// Compiles an entry for gangs of so many lanes.

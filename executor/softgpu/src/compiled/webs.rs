@@ -10,7 +10,6 @@
 
 use std::collections::HashMap;
 
-use super::Compiled;
 use super::flow::{Flow, is_meeting, touched};
 use crate::code::{At, Dst, Inst, Op, Program, Src};
 
@@ -103,7 +102,7 @@ fn stays(program: &Program, flow: &Flow, start: usize, end: usize) -> Vec<Vec<(u
     all
 }
 
-/// An entry that nobody has compiled.
+/// What of an entry its code is made from.
 fn copy(program: &Program) -> Program {
     Program {
         name: program.name.clone(),
@@ -129,7 +128,6 @@ fn copy(program: &Program) -> Program {
         local_bytes: program.local_bytes,
         threads_max: program.threads_max,
         threads_required: program.threads_required,
-        compiled: Compiled::default(),
     }
 }
 

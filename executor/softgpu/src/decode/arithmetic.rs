@@ -2,9 +2,9 @@
 
 use bulkhead_ptx::ast::{Instruction, Operand, Type};
 
-use super::Refusal;
 use super::entry::Builder;
 use super::operand::Operands;
+use super::refusal::Refusal;
 use super::words::{Words, bits_of, is_float, type_named};
 use crate::alu::carry::Kind as CarryKind;
 use crate::alu::integer::Part;

@@ -2,9 +2,9 @@
 
 use bulkhead_ptx::ast::{Instruction, Operand, Type};
 
-use super::Refusal;
 use super::entry::Builder;
 use super::operand::Operands;
+use super::refusal::Refusal;
 use super::words::Words;
 use crate::alu::compare;
 use crate::code::{Dst, Logic, Op, Pred, PredSrc, Region, Src};

@@ -2,9 +2,9 @@
 
 use bulkhead_ptx::ast::{AddressBase, Instruction, Operand, Type};
 
-use super::Refusal;
 use super::entry::Builder;
 use super::operand::Operands;
+use super::refusal::Refusal;
 use super::words::Words;
 use crate::alu::update;
 use crate::code::{BarrierMode, Collective, Dst, Op, Pred, PredSrc, ShuffleMode, VoteMode};

@@ -7,12 +7,11 @@ use bulkhead_ptx::ast::{
     Directive, Function, Instruction, Linkage, Operand, Place, Predicate, Space, Statement, Variable,
 };
 
-use super::Refusal;
 use super::layout::{self, Cursor};
+use super::refusal::Refusal;
 use super::scope::{Names, Register, Symbol};
 use crate::alu::{LANES, Lanes};
 use crate::code::{Ask, ConstantBank, Inst, Op, Pred, PredSrc, Program, Region, SHARED_BASE, Src};
-use crate::compiled::Compiled;
 use crate::device::SHARED_BYTES_DEFAULT;
 
 /// Instructions of one entry.
@@ -152,7 +151,6 @@ pub(crate) fn decode<'a>(
         local_bytes: narrow(builder.local.end.next_multiple_of(16), "local")?,
         threads_max,
         threads_required,
-        compiled: Compiled::default(),
     })
 }
 

@@ -2,9 +2,9 @@
 
 use bulkhead_ptx::ast::{Instruction, Type};
 
-use super::Refusal;
 use super::entry::Builder;
 use super::operand::Operands;
+use super::refusal::Refusal;
 use super::words::{Words, is_float, type_named};
 use crate::alu::float::{Extreme, Mode};
 use crate::alu::half::After;

@@ -3,7 +3,7 @@
 use bulkhead_gpu::ParameterLayout;
 use bulkhead_ptx::ast::{Operand, Variable};
 
-use super::Refusal;
+use super::refusal::Refusal;
 use super::words::{bits_of, pattern, single_bits};
 use crate::code::ConstantBank;
 

@@ -2,9 +2,9 @@
 
 use bulkhead_ptx::ast::{Instruction, Operand, Type};
 
-use super::Refusal;
 use super::entry::Builder;
 use super::operand::Operands;
+use super::refusal::Refusal;
 use super::words::Words;
 use crate::code::{Dst, Op, Region, Src};
 use crate::matrix::{Element, Fragment, Lie, Lines, Matrix};

@@ -15,6 +15,7 @@ mod mbarrier;
 mod memory;
 mod moves;
 mod operand;
+mod refusal;
 mod scope;
 mod video;
 mod waits;
@@ -24,31 +25,15 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use bulkhead_gpu::Error;
-use bulkhead_ptx::ast::{FunctionKind, Item, Module, Operand, Place, Space, Statement};
+use bulkhead_ptx::ast::{FunctionKind, Item, Module, Operand, Space, Statement};
 
 use crate::code::{ConstantBank, Program};
+use refusal::Refusal;
 
 /// Instructions of one image.
 const CODE_MAX: usize = 1 << 22;
 /// Immediates of one image, counted by entry: 64 MiB.
 const CONSTANTS_MAX: usize = 1 << 18;
-
-/// Why something is not decoded.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    text: String,
-}
-
-impl Refusal {
-    /// With a reason in words.
-    pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into() }
-    }
-
-    fn at(self, place: Place, what: &str) -> Error {
-        Error::Image(format!("line {} column {}: {what}: {}", place.line, place.column, self.text))
-    }
-}
 
 /// A decoded image.
 #[derive(Debug)]

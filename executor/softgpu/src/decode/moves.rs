@@ -2,9 +2,9 @@
 
 use bulkhead_ptx::ast::{Instruction, Operand, Type};
 
-use super::Refusal;
 use super::entry::Builder;
 use super::operand::Operands;
+use super::refusal::Refusal;
 use super::words::{Words, bits_of, is_signed};
 use crate::alu::convert::{self, Conversion, Integral, Side};
 use crate::alu::name::Name;

@@ -2,8 +2,8 @@
 
 use bulkhead_ptx::ast::{Address, AddressBase, Operand, Type};
 
-use super::Refusal;
 use super::entry::Builder;
+use super::refusal::Refusal;
 use super::scope::Register;
 use super::words::{bits_of, is_float, pattern, single_bits};
 use crate::alu::convert;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use bulkhead_ptx::ast::{Directive, Operand, Statement, Type, Variable};
 
-use super::Refusal;
+use super::refusal::Refusal;
 use super::words::bits_of;
 use crate::code::Region;
 

@@ -2,8 +2,8 @@
 
 use bulkhead_ptx::ast::{Instruction, Operand, Type};
 
-use super::Refusal;
 use super::entry::Builder;
+use super::refusal::Refusal;
 use super::words::{Words, is_signed};
 use crate::alu::video::{Action, Field, Part, Picks, Second, Video};
 use crate::code::Op;

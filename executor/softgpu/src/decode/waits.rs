@@ -5,8 +5,8 @@
 
 use bulkhead_ptx::ast::{Instruction, Operand, Type};
 
-use super::Refusal;
 use super::entry::Builder;
+use super::refusal::Refusal;
 use crate::code::Ask;
 
 /// The guard's registers in which a vote tells who is left.

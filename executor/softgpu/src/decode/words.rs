@@ -2,7 +2,7 @@
 
 use bulkhead_ptx::ast::Type;
 
-use super::Refusal;
+use super::refusal::Refusal;
 
 /// The modifiers of one instruction; those that nobody took are refused in the end.
 pub(crate) struct Words<'a> {

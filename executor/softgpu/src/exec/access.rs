@@ -1,12 +1,12 @@
 //! Loads, stores and atomic operations of a warp.
 
-use super::lanes;
-use super::step::{first, region_of};
-use super::warp::{Frame, Warp};
+use super::frame::Frame;
+use super::mask::{first, lanes};
+use super::warp::Warp;
 use crate::alu::{LANES, Lanes, convert};
 use crate::code::{
     At, AtomicOp, CONSTANT_WINDOW, Dst, LOCAL_WINDOW, PARAMETER_WINDOW, Region, SHARED_BASE, SHARED_WINDOW,
-    Shape, Src,
+    Shape, Src, region_of,
 };
 use crate::fault::Fault;
 use crate::memory::Violation;

@@ -6,35 +6,25 @@ use std::time::{Duration, Instant};
 use bulkhead_verifier::entry_of;
 use parking_lot::Mutex;
 
+use super::cores::Core;
+use super::dispatch::Dispatch;
+use super::frame::{Barrier, Frame};
+use super::grid::Grid;
 use super::native::AT_ONCE;
 use super::observe::Watch;
 use super::schedule::Random;
-use super::step::{FUEL, Faulted, Outcome};
-use super::warp::Frame;
+use super::step::{FUEL, Outcome};
 use super::warp::Warp;
-use super::{Core, Grid};
-use crate::fault::Fault;
+use crate::code::BARRIERS;
+use crate::compiled::Compiled;
+use crate::fault::{Fault, Faulted};
 use crate::room::Taken;
-
-/// Barriers of a block.
-pub(crate) const BARRIERS: usize = 16;
 
 /// How long a block runs before its host thread looks around.
 const SLICE: Duration = Duration::from_millis(10);
 
 /// The same where blocks wait for one another.
 const SLICE_TOGETHER: Duration = Duration::from_micros(100);
-
-/// One of a block's barriers.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Barrier {
-    /// Threads that have arrived.
-    pub(crate) arrived: u32,
-    /// Those among them whose predicate held.
-    pub(crate) holding: u32,
-    /// Threads it waits for, where the instruction says; otherwise all that live.
-    pub(crate) expected: Option<u32>,
-}
 
 /// How far a block has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +38,7 @@ pub(crate) enum Progress {
 /// A block.
 #[derive(Debug)]
 pub(crate) struct Block {
-    grid: Arc<Grid>,
+    dispatch: Arc<Dispatch>,
     index: [u32; 3],
     warps: Vec<Warp>,
     /// Its shared memory, and perhaps more.
@@ -75,7 +65,8 @@ impl Drop for Block {
 
 impl Block {
     /// A block of a grid that runs nothing yet.
-    pub(crate) fn new(grid: &Arc<Grid>, room: Taken) -> Self {
+    pub(crate) fn new(dispatch: &Arc<Dispatch>, room: Taken) -> Self {
+        let grid = &dispatch.grid;
         let warps = grid.block_threads().div_ceil(32);
         let mut memory = LEFT.lock().pop().unwrap_or_default();
         let bytes = grid.shared_bytes() as usize;
@@ -87,18 +78,18 @@ impl Block {
             warps: (0..warps).map(|number| Warp::new(number, grid)).collect(),
             memory,
             barriers: [Barrier::default(); BARRIERS],
-            watch: grid.watched.as_ref().map(|watched| watched.watch()),
-            grid: Arc::clone(grid),
+            watch: dispatch.watched.as_ref().map(|watched| watched.watch()),
+            dispatch: Arc::clone(dispatch),
             _room: room,
         }
     }
 
     /// Becomes the block with this number of the same grid.
     pub(crate) fn restart(&mut self, number: u64) {
-        self.index = self.grid.block_at(number);
+        self.index = self.dispatch.grid.block_at(number);
         self.barriers = [Barrier::default(); BARRIERS];
         for warp in &mut self.warps {
-            warp.restart(&self.grid);
+            warp.restart(&self.dispatch.grid);
         }
         if let Some(watch) = &mut self.watch {
             watch.begin(self.index);
@@ -107,7 +98,7 @@ impl Block {
 
     /// Runs for a while from now on. A fault comes with its place in words.
     pub(crate) fn run(&mut self, core: &mut Core, now: Instant) -> Result<Progress, (Fault, String)> {
-        let slice = if self.grid.together { SLICE_TOGETHER } else { SLICE };
+        let slice = if self.dispatch.grid.together { SLICE_TOGETHER } else { SLICE };
         loop {
             let mut progress = self.run_in_step(core)?;
             if !progress {
@@ -138,9 +129,10 @@ impl Block {
     /// Runs all warps in compiled code, one after the other, where all lanes of the block that live stand in one place;
     /// says whether that is so. Where all have come to one barrier of the block, they stand behind it then.
     fn run_in_step(&mut self, core: &mut Core) -> Result<bool, (Fault, String)> {
-        let Self { grid, index, warps, memory, barriers, watch, .. } = self;
+        let Self { dispatch, index, warps, memory, barriers, watch, .. } = self;
+        let grid = &dispatch.grid;
         let program = &grid.program;
-        let code = program.compiled.code().filter(|_| watch.is_none());
+        let code = dispatch.compiled.code().filter(|_| watch.is_none());
         let Some((code, pc)) = code.and_then(|code| Some((code, in_step(warps)?))) else { return Ok(false) };
         let Some(way) = code.way_in(pc) else { return Ok(false) };
         let count = u32::try_from(warps.len()).unwrap_or(u32::MAX);
@@ -176,9 +168,9 @@ impl Block {
         let drawn = random.index(count);
         let ready = self.warps.iter().enumerate().filter(|(_, warp)| warp.is_ready());
         if let Some((index, _)) = ready.into_iter().nth(drawn) {
-            self.in_warp(index, core, |warp, frame| match frame.watch {
-                None => warp.run_drawn::<false>(frame, random),
-                Some(_) => warp.run_drawn::<true>(frame, random),
+            self.in_warp(index, core, |warp, frame, compiled| match frame.watch {
+                None => warp.run_drawn::<false>(frame, compiled, random),
+                Some(_) => warp.run_drawn::<true>(frame, compiled, random),
             })?;
         }
         self.settle();
@@ -193,9 +185,9 @@ impl Block {
     }
 
     fn run_warp(&mut self, index: usize, core: &mut Core) -> Result<Outcome, (Fault, String)> {
-        self.in_warp(index, core, |warp, frame| match frame.watch {
-            None => warp.run::<false>(frame),
-            Some(_) => warp.run::<true>(frame),
+        self.in_warp(index, core, |warp, frame, compiled| match frame.watch {
+            None => warp.run::<false>(frame, compiled),
+            Some(_) => warp.run::<true>(frame, compiled),
         })
     }
 
@@ -203,23 +195,23 @@ impl Block {
         &mut self,
         index: usize,
         core: &mut Core,
-        run: impl FnOnce(&mut Warp, &mut Frame<'_>) -> Result<Outcome, Faulted>,
+        run: impl FnOnce(&mut Warp, &mut Frame<'_>, &Compiled) -> Result<Outcome, Faulted>,
     ) -> Result<Outcome, (Fault, String)> {
         let warps = self.warps.len();
         let warp = &mut self.warps[index];
-        let program = &self.grid.program;
+        let program = &self.dispatch.grid.program;
         let mut frame = Frame {
-            grid: &self.grid,
+            grid: &self.dispatch.grid,
             program,
             core,
-            shared: &mut self.memory[..self.grid.shared_bytes() as usize],
+            shared: &mut self.memory[..self.dispatch.grid.shared_bytes() as usize],
             barriers: &mut self.barriers,
             block: self.index,
             warps: u32::try_from(warps).unwrap_or(u32::MAX),
             watch: self.watch.as_deref_mut(),
         };
-        let ran = run(warp, &mut frame);
-        ran.map_err(|faulted| place(&self.grid, self.index, warp, faulted))
+        let ran = run(warp, &mut frame, &self.dispatch.compiled);
+        ran.map_err(|faulted| place(&self.dispatch.grid, self.index, warp, faulted))
     }
 
     /// Opens the barriers that everybody they wait for has reached; says whether there was one.
@@ -242,7 +234,7 @@ impl Block {
                 watch.open(id);
             }
             for warp in &mut self.warps {
-                warp.release(id, &self.grid.program, arrived, holding);
+                warp.release(id, &self.dispatch.grid.program, arrived, holding);
             }
             opened = true;
         }
@@ -255,12 +247,15 @@ impl Block {
         }
         let waiting = self.warps.iter().flat_map(|warp| &warp.groups).next();
         let line = waiting
-            .and_then(|group| self.grid.program.places.get((group.pc as usize).saturating_sub(1)))
+            .and_then(|group| self.dispatch.grid.program.places.get((group.pc as usize).saturating_sub(1)))
             .map_or(0, |place| place.line);
         let [x, y, z] = self.index;
         (
             Fault::illegal("illegal synchronization: every thread waits and none can come"),
-            format!("line {line} of entry {}, block ({x}, {y}, {z})", entry_of(&self.grid.program.name)),
+            format!(
+                "line {line} of entry {}, block ({x}, {y}, {z})",
+                entry_of(&self.dispatch.grid.program.name)
+            ),
         )
     }
 }

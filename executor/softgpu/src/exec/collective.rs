@@ -1,11 +1,10 @@
 //! What lanes do together: barriers, shuffles, votes, matches, reductions.
 
-use super::block::BARRIERS;
-use super::lanes;
-use super::step::first;
-use super::warp::{Frame, State, Warp, all_or_none};
+use super::frame::Frame;
+use super::mask::{all_or_none, first, lanes};
+use super::warp::{State, Warp};
 use crate::alu::{LANES, Lanes};
-use crate::code::{BarrierMode, Collective, Op, PredSrc, Program, ShuffleMode, Src, VoteMode};
+use crate::code::{BARRIERS, BarrierMode, Collective, Op, PredSrc, Program, ShuffleMode, Src, VoteMode};
 use crate::fault::Fault;
 
 /// Operands of a block barrier.

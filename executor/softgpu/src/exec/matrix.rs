@@ -4,7 +4,8 @@
 //! of sums open, so programs may expect no more than that these differ in their last bits.
 
 use super::access::{addresses, advance, aligned};
-use super::warp::{Frame, Warp};
+use super::frame::Frame;
+use super::warp::Warp;
 use crate::alu::rounding::{BF16, Exact, F16, Rounding, bf16_to_f32, f16_to_f32};
 use crate::alu::{LANES, Lanes};
 use crate::code::{At, Dst, Region, Src};

@@ -1,7 +1,9 @@
 //! Groups in compiled code.
 
-use super::warp::{Frame, State, Warp};
+use super::frame::Frame;
+use super::warp::{State, Warp};
 use crate::compiled::{Code, Leaving};
+use crate::fault::Faulted;
 
 /// Backward branches that a lane takes before the next lane of its group runs: lanes of a warp mostly want the
 /// same or neighbouring memory, turn by turn.
@@ -26,7 +28,7 @@ impl Warp {
         code: &Code,
         (way, mask): (u32, u32),
         fuel: &mut u32,
-    ) -> Result<Stands, super::step::Faulted> {
+    ) -> Result<Stands, Faulted> {
         let alone = self.groups.is_empty();
         let limit = if alone { *fuel } else { self.allowance(*fuel) };
         let mut first = None;

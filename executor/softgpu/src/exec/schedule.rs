@@ -5,11 +5,12 @@
 //! apart where they come to one place again, and behind a shuffle or a vote that they wait for each other at, as on an
 //! H200; whether they do is drawn too. Code that has met at a warp barrier finds its warp whole.
 
-use super::step::{Faulted, Outcome};
-use super::warp::{Frame, State, Warp};
+use super::frame::Frame;
+use super::step::Outcome;
+use super::warp::{State, Warp};
+use crate::compiled::Compiled;
+use crate::fault::Faulted;
 
-/// Nanoseconds that the device's clocks go on by with each step.
-const STEP_NS: u64 = 100;
 /// Operations in a row that a group does at most in a short and in a long step.
 const SHORT: u64 = 8;
 const LONG: u64 = 256;
@@ -46,21 +47,6 @@ impl Random {
     }
 }
 
-/// Time where it is counted in steps.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Steps(u64);
-
-impl Steps {
-    fn more(&mut self) {
-        self.0 += 1;
-    }
-
-    /// What the device's clocks tell.
-    pub(crate) fn ns(self) -> u64 {
-        self.0 * STEP_NS
-    }
-}
-
 impl Warp {
     /// Whether some group of it can run.
     pub(super) fn is_ready(&self) -> bool {
@@ -71,6 +57,7 @@ impl Warp {
     pub(super) fn run_drawn<const WATCHED: bool>(
         &mut self,
         frame: &mut Frame<'_>,
+        compiled: &Compiled,
         random: &mut Random,
     ) -> Result<Outcome, Faulted> {
         let ready = |warp: &Self| warp.groups.iter().filter(|group| group.state == State::Ready).count();
@@ -102,7 +89,7 @@ impl Warp {
         if let Some(steps) = &mut frame.core.steps {
             steps.more();
         }
-        self.run_group::<WATCHED>(frame, pc, mask, &mut fuel)?;
+        self.run_group::<WATCHED>(frame, compiled, (pc, mask), &mut fuel)?;
         Ok(Outcome::Ran)
     }
 }

@@ -9,8 +9,8 @@
 //! 1. The masks of the groups are disjoint, and their union is `live`.
 //! 2. At most one ready group stands at any place once [`Warp::pick`] has run.
 
-use super::observe::Watch;
-use super::{Core, Grid, block::Barrier};
+use super::grid::Grid;
+use super::mask::all_or_none;
 use crate::alu::{LANES, Lanes};
 use crate::code::{BarrierMode, Dst, Op, Pred, Program};
 use crate::memory::Own;
@@ -83,19 +83,6 @@ pub(crate) struct Warp {
     pub(crate) left_whole: bool,
     /// Whether lanes that have waited for the running group go on apart from it.
     pub(crate) stays_apart: bool,
-}
-
-/// What every instruction of a warp may touch besides the warp.
-pub(crate) struct Frame<'a> {
-    pub(crate) grid: &'a Grid,
-    pub(crate) program: &'a Program,
-    pub(crate) core: &'a mut Core,
-    pub(crate) shared: &'a mut [u8],
-    pub(crate) barriers: &'a mut [Barrier],
-    pub(crate) block: [u32; 3],
-    pub(crate) warps: u32,
-    /// Whoever watches the block.
-    pub(crate) watch: Option<&'a mut (dyn Watch + 'static)>,
 }
 
 impl Warp {
@@ -299,9 +286,4 @@ impl Warp {
         let predicate = &mut self.predicates[p.0 as usize];
         *predicate = (*predicate & !mask) | (value & mask);
     }
-}
-
-/// A condition that is the same for all lanes.
-pub(crate) fn all_or_none(condition: bool) -> u32 {
-    if condition { u32::MAX } else { 0 }
 }

@@ -8,7 +8,7 @@ use bulkhead_gpu::{EntryId, EntryInfo, Error, Launch, StreamId};
 use super::{BLOCK_BYTES_MAX, Entry, SoftGpu, refused};
 use crate::code::{ConstantBank, Program};
 use crate::compiled::Engine;
-use crate::exec::Grid;
+use crate::exec::{Dispatch, Grid};
 use crate::stream::Work;
 
 /// Checks a launch against the entry and the device, as the driver does before it queues anything.
@@ -104,7 +104,7 @@ impl SoftGpu {
             self.health.lose(Error::Lost { reason: "a failure asked for by the test".to_owned(), code: 719 });
             return self.health.check();
         }
-        let mut grid = Grid {
+        let grid = Grid {
             program: Arc::clone(&entry.program),
             constants: Arc::clone(&entry.constants),
             blocks: launch.grid,
@@ -112,21 +112,17 @@ impl SoftGpu {
             dynamic_shared: launch.shared_bytes,
             parameters: launch.parameters.to_vec(),
             together,
-            // Compiled code runs lanes for as long as it likes.
-            engine: self.options.schedule.map_or(self.options.engine, |_| Engine::Interpreter),
             schedule: self.options.schedule,
             number,
             multiprocessors: self.multiprocessors(),
             epoch: self.epoch,
-            watched: None,
         };
-        if let Some(observer) = &self.observer {
-            grid.watched = observer.launch(stream, &grid);
-        }
-        if grid.watched.is_some() {
-            grid.engine = Engine::Interpreter;
-        }
-        self.push(stream, Work::Launch(Arc::new(grid)))
+        let watched = self.observer.as_ref().and_then(|observer| observer.launch(stream, &grid));
+        // Compiled code tells nobody what it does, and runs lanes for as long as it likes.
+        let is_interpreted = watched.is_some() || grid.schedule.is_some();
+        let engine = if is_interpreted { Engine::Interpreter } else { self.options.engine };
+        let compiled = Arc::clone(&entry.compiled);
+        self.push(stream, Work::Launch(Arc::new(Dispatch { grid, engine, compiled, watched })))
     }
 
     /// All blocks fit on the device at once, as its attributes have it.

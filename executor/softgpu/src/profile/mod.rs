@@ -127,14 +127,14 @@ impl Observer for Profiler {
         let (from_ns, until_ns) = (self.since_epoch(from), self.since_epoch(until));
         let mut state = self.state.lock();
         let what = match what {
-            Did::Launch(grid) => {
+            Did::Launch { grid, is_watched } => {
                 let Some(index) = state.kernel(&grid.program) else {
                     state.events_left_out += 1;
                     return;
                 };
                 let kernel = &mut state.kernels[index].kernel;
                 kernel.launches += 1;
-                kernel.uncounted += u64::from(grid.watched.is_none());
+                kernel.uncounted += u64::from(!is_watched);
                 kernel.blocks += grid.block_count();
                 kernel.threads += grid.block_count().saturating_mul(grid.block_threads().into());
                 kernel.nanoseconds += until_ns - from_ns;

@@ -16,7 +16,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::found::Mistake;
 use super::held::Held;
 use super::known::Blocks;
-use super::race::How;
+use super::touches::How;
 use crate::alu::Lanes;
 use crate::exec::lanes;
 

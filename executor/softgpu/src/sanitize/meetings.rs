@@ -79,7 +79,7 @@ impl Meetings {
         };
         Self {
             warps: (0..threads).step_by(LANES).map(warp).collect(),
-            barriers: vec![Vec::new(); crate::exec::BARRIERS],
+            barriers: vec![Vec::new(); crate::code::BARRIERS],
         }
     }
 

@@ -18,6 +18,7 @@ use super::found::Mistake;
 use super::global::Launch;
 use super::heard::{self, Heard, Lane, Words};
 use super::known::Blocks;
+use super::touches::{Fence, How, Touches};
 use crate::alu::LANES;
 use crate::exec::lanes;
 use across::Across;
@@ -27,42 +28,6 @@ const PAGE: usize = 256;
 /// Warps of a block at most.
 const WARPS: usize = 32;
 const NOBODY: u16 = u16::MAX;
-
-/// What a thread does to a byte.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum How {
-    Read,
-    Write,
-    /// Reads and writes at once.
-    Update,
-}
-
-/// What a fence does beside making known what was read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fence {
-    /// Nothing.
-    Acquires,
-    /// What is before may be passed on to the block.
-    Block,
-    /// What is before may be passed on to all.
-    Device,
-}
-
-/// One thread's access to some bytes.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Touches {
-    pub(super) warp: usize,
-    pub(super) lane: usize,
-    pub(super) pc: u32,
-    pub(super) how: How,
-    /// Whether others may see it meanwhile.
-    pub(super) strong: bool,
-    /// From the beginning of the block's shared memory on.
-    pub(super) at: usize,
-    pub(super) bytes: usize,
-    /// What it writes, where that is known.
-    pub(super) values: Option<[u8; 16]>,
-}
 
 /// Two accesses that nothing orders; this is the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -169,7 +134,7 @@ impl Races {
             clock: 1,
             across: launch.map(Across::new),
             warps: (0..warps.min(WARPS)).map(|_| Warp::default()).collect(),
-            barriers: vec![Gathering::default(); crate::exec::BARRIERS],
+            barriers: vec![Gathering::default(); crate::code::BARRIERS],
             words: Words::default(),
         }
     }

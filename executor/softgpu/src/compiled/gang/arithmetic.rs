@@ -4,8 +4,9 @@ use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{InstBuilder, Type, Value, types};
 
 use super::super::ops::{NAN, float_relation, float_type, fuses, integer_relation, integer_type};
+use super::super::patterns::Pattern;
+use super::Gang;
 use super::vectors::of;
-use super::{Gang, Pattern};
 use crate::alu::name::{Arithmetic, Name, Relation};
 use crate::alu::{Binary, Ternary, Test, Unary};
 use crate::code::{Dst, Logic, Op, Pred, Src};

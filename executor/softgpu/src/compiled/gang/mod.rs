@@ -10,7 +10,6 @@
 //!    somebody has seen that the others follow.
 
 mod arithmetic;
-mod patterns;
 mod reach;
 mod vectors;
 
@@ -18,12 +17,10 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{Block, InstBuilder, JumpTableData, Value, types};
 use cranelift_frontend::Variable;
 
-use patterns::{Hope, Plan};
-pub(super) use patterns::{Pattern, Patterns};
-
 use super::context::{Field, Outside};
 use super::emit::{Emitter, Leaving};
 use super::flow::{Place, is_meeting, touched};
+use super::patterns::{Hope, Pattern, Patterns, Plan};
 use crate::code::{Dst, Inst, Op, PredSrc, Program, Src};
 
 /// How a gang ends.

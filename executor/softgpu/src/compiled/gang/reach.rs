@@ -5,9 +5,10 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{Block, InstBuilder, Type, Value, types};
 
 use super::super::context::Field;
+use super::super::patterns::Pattern;
 use super::super::reach::{Reached, Way, is_whole, offset_of};
+use super::Gang;
 use super::vectors::{BYTES, of};
-use super::{Gang, Pattern};
 use crate::code::{At, Dst, Region, SHARED_BASE, Shape, Src};
 use crate::memory::tlb::PAGE_SHIFT;
 

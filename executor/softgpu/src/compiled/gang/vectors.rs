@@ -3,7 +3,9 @@
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{ConstantData, Endianness, InstBuilder, MemFlagsData, Type, Value, types};
 
-use super::{Gang, Pattern, Place};
+use super::super::flow::Place;
+use super::super::patterns::Pattern;
+use super::Gang;
 use crate::code::{Dst, Pred, PredSrc, Src};
 
 /// Bytes of a vector.

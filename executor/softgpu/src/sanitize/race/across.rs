@@ -13,7 +13,8 @@ use std::sync::Arc;
 use super::super::global::{Does, Launch, Mark, Race, Scope};
 use super::super::heard::Heard;
 use super::super::known::{Blocks, Known, Times};
-use super::{How, Races};
+use super::super::touches::How;
+use super::Races;
 use crate::alu::LANES;
 use crate::exec::lanes;
 
@@ -190,7 +191,7 @@ impl Races {
 
     /// Lanes of a warp are about to reach for global memory so that others may see it meanwhile: what they know they pass on,
     /// or will learn.
-    pub(in super::super) fn pass_on_global(&mut self, warp: usize, does: &Does<'_>) {
+    pub(crate) fn pass_on_global(&mut self, warp: usize, does: &Does<'_>) {
         self.settle(warp);
         if does.how != How::Read {
             self.put_together(warp, does.lanes);
@@ -260,7 +261,7 @@ impl Races {
     }
 
     /// Lanes of a warp reach for global memory of the program's; each race is told with its lane.
-    pub(in super::super) fn touch_global(
+    pub(crate) fn touch_global(
         &mut self,
         warp: usize,
         does: &Does<'_>,

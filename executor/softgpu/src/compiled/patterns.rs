@@ -4,13 +4,13 @@
 //! the code computes what it says, checks what it only hopes for, and a gang comes in only if its registers
 //! are as they should be.
 
-use super::super::flow::{is_meeting, touched};
+use super::flow::{is_meeting, touched};
 use crate::alu::name::Name;
 use crate::code::{BarrierMode, Collective, Dst, Inst, Op, Pred, PredSrc, Program, Region, Special, Src};
 
 /// How a register's values relate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Pattern {
+pub(super) enum Pattern {
     /// Each lane's is so much more than that of the lane before it, in the register's width.
     Even(i64),
     /// Any.
@@ -53,7 +53,7 @@ pub(super) enum Plan {
 
 /// The patterns of an entry's registers and predicates.
 #[derive(Debug)]
-pub(in super::super) struct Patterns {
+pub(super) struct Patterns {
     registers: Vec<Option<Pattern>>,
     /// Whether lanes may differ.
     predicates: Vec<Option<bool>>,
@@ -62,7 +62,7 @@ pub(in super::super) struct Patterns {
 
 impl Patterns {
     /// Looks at an entry that runs in gangs of so many lanes.
-    pub(in super::super) fn of(program: &Program, lanes: usize) -> Self {
+    pub(super) fn of(program: &Program, lanes: usize) -> Self {
         let mut patterns = Self {
             registers: vec![Some(SAME); program.widths.len()],
             predicates: vec![Some(false); program.predicates as usize],
@@ -90,12 +90,12 @@ impl Patterns {
     }
 
     /// Of a register.
-    pub(in super::super) fn register(&self, register: usize) -> Pattern {
+    pub(super) fn register(&self, register: usize) -> Pattern {
         self.registers[register].unwrap_or(SAME)
     }
 
     /// Whether lanes may differ in a predicate.
-    pub(in super::super) fn differs(&self, predicate: usize) -> bool {
+    pub(super) fn differs(&self, predicate: usize) -> bool {
         self.predicates[predicate].unwrap_or(false)
     }
 
@@ -455,7 +455,7 @@ fn meets_in_one(op: &Op) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::webs::Webs;
+    use super::super::webs::Webs;
     use super::*;
     use crate::decode;
 
