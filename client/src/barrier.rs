@@ -1,110 +1,23 @@
 //! Barriers: points of a stream that its work does not pass before the host opens them.
 
+mod closed;
+
 use std::{
-    collections::BTreeSet,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use bulkhead_ring::{Opener, Record};
-use bulkhead_schema::{Error, limits};
-use parking_lot::Mutex;
+use bulkhead_ring::Record;
+use bulkhead_schema::Error;
 
 use crate::{
     Session, Stream,
     session::{FULL_NAP, SPIN},
 };
 
-/// A closed barrier: what was submitted to its stream later waits. Dropping it opens it.
-#[must_use = "it is open as soon as it is dropped"]
-pub struct Barrier {
-    barriers: Arc<Barriers>,
-    stream: Stream,
-    number: u64,
-}
-
-impl Barrier {
-    /// Lets the stream go on; nobody waits for it here.
-    pub fn open(self) {}
-}
-
-impl Drop for Barrier {
-    fn drop(&mut self) {
-        self.barriers.open(self.stream, self.number);
-    }
-}
-
-/// A session's barriers. The executor knows of a stream how many are open: those before the first closed one.
-pub(crate) struct Barriers {
-    opener: Opener,
-    streams: Mutex<Vec<Numbers>>,
-    /// How many are closed.
-    closed: AtomicUsize,
-    /// A stream that never has any.
-    aside: Mutex<Option<Stream>>,
-    /// What is called, once, where somebody waits for room behind closed ones for long.
-    tell: OnceLock<fn()>,
-    told: AtomicBool,
-}
-
-/// How long somebody waits for room before it is told.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-#[derive(Default)]
-struct Numbers {
-    latest: u64,
-    closed: BTreeSet<u64>,
-}
-
-impl Numbers {
-    fn opened(&self) -> u64 {
-        self.closed.first().map_or(self.latest, |closed| closed - 1)
-    }
-}
-
-impl Barriers {
-    pub(crate) fn new(opener: Opener) -> Arc<Self> {
-        let streams = (0..limits::STREAMS_MAX).map(|_| Numbers::default()).collect();
-        Arc::new(Self {
-            opener,
-            streams: Mutex::new(streams),
-            closed: AtomicUsize::new(0),
-            aside: Mutex::new(None),
-            tell: OnceLock::new(),
-            told: AtomicBool::new(false),
-        })
-    }
-
-    /// Whether work may have to wait for the host.
-    pub(crate) fn any_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire) > 0
-    }
-
-    /// Somebody waits for room since then.
-    pub(crate) fn wait_for_room(&self, since: Instant) {
-        if self.any_closed()
-            && since.elapsed() > PATIENCE
-            && let Some(tell) = self.tell.get()
-            && !self.told.swap(true, Ordering::Relaxed)
-        {
-            tell();
-        }
-    }
-
-    fn open(&self, stream: Stream, number: u64) {
-        let mut streams = self.streams.lock();
-        let Some(numbers) = streams.get_mut(stream.0 as usize) else { return };
-        if numbers.closed.remove(&number) {
-            self.closed.fetch_sub(1, Ordering::AcqRel);
-        }
-        // Under the lock, so that the executor sees the number grow only.
-        self.opener.open(stream.0, numbers.opened());
-    }
-}
+pub use closed::Barrier;
+pub(crate) use closed::Barriers;
 
 impl Session {
     /// Waits a moment for room in the ring, which was full at `start`.
@@ -139,7 +52,7 @@ impl Session {
 
     /// Closes a barrier behind what the stream was given so far. Later work of the stream, and what waits for it, is not
     /// done before the barrier is opened; whoever submits it does not wait. At most
-    /// [`HELD_MAX`](limits::HELD_MAX) records of a session wait so: whoever submits more waits for room.
+    /// [`HELD_MAX`](bulkhead_schema::limits::HELD_MAX) records of a session wait so: whoever submits more waits for room.
     ///
     /// # Errors
     /// Where the session is over.

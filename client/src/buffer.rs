@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use bulkhead_ring::memory::Shared;
 use bulkhead_schema::Handle;
 use parking_lot::Mutex;
 
-use crate::{Fence, Session, arena::BlockIndex, export::Exported, memory::After};
-
-/// The offset of ranges that lie in no buffer: beyond any, and far from overflowing.
-const NOWHERE: u64 = 1 << 63;
+use crate::{
+    DeviceRange, Fence, HostSpan, Session, SturdyToken, arena::BlockIndex, pinned::Pinned, range::NOWHERE,
+};
 
 /// A piece of device memory. Freed when dropped, once the work submitted before has passed.
 pub struct Buffer {
@@ -30,6 +28,33 @@ pub(crate) enum Held {
     Block(BlockIndex),
     /// An arena of its own: the number of its capability.
     Arena(usize),
+}
+
+/// What frees have to wait for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum After {
+    /// Everything that was submitted.
+    Everything,
+    /// One stream's work.
+    Fence(Fence),
+}
+
+/// What another session needs to [import](Session::import) a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Export {
+    /// Good until the buffer is freed.
+    pub token: SturdyToken,
+    /// Where the buffer begins in what is imported, in bytes.
+    pub offset: u64,
+    /// Whether other buffers of this session lie in the same pages, for whoever imports them to see and to write.
+    pub shares_pages: bool,
+}
+
+/// What an exported buffer holds.
+pub(crate) struct Exported {
+    /// The number of the capability that others derive theirs from.
+    pub(crate) key: usize,
+    pub(crate) export: Export,
 }
 
 impl Buffer {
@@ -89,29 +114,6 @@ impl Drop for Buffer {
                 self.session.release(key);
             }
         }
-    }
-}
-
-/// A range of device memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DeviceRange {
-    /// The arena.
-    pub handle: Handle,
-    /// Offset in it, in bytes.
-    pub offset: u64,
-    /// Length in bytes.
-    pub bytes: u64,
-}
-
-/// Pinned memory without the capability to it.
-pub(crate) struct Pinned {
-    pub(crate) handle: Handle,
-    pub(crate) memory: Shared,
-}
-
-impl Pinned {
-    pub(crate) fn span(&self, offset: u64, bytes: u64) -> HostSpan {
-        HostSpan { handle: self.handle, offset, bytes }
     }
 }
 
@@ -206,15 +208,4 @@ impl Drop for HostBuffer {
             HeldHost::Block(block) => self.session.free_host(block),
         }
     }
-}
-
-/// A range of a host buffer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HostSpan {
-    /// The buffer.
-    pub handle: Handle,
-    /// Offset in it, in bytes.
-    pub offset: u64,
-    /// Length in bytes.
-    pub bytes: u64,
 }

@@ -12,12 +12,11 @@ use std::{
 use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp as rpc};
 
 use crate::{
-    Access, Buffer, Received, Session, Share, SturdyToken, Uses,
+    Access, Buffer, Export, Received, Session, Share, SturdyToken, Uses,
     arena::BlockIndex,
-    buffer::Held,
+    buffer::{After, Exported, Held},
     connection::{Capability, answer, broken},
-    memory::After,
-    share,
+    token,
 };
 
 /// For how long what another session exported is asked for.
@@ -28,24 +27,6 @@ const PAGE_BYTES: u64 = 2 << 20;
 const ASK_MS: u32 = 30_000;
 /// How long a kernel that has as many revocations as it takes is left alone.
 const BUSY_NAP: Duration = Duration::from_millis(20);
-
-/// What another session needs to [import](Session::import) a buffer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Export {
-    /// Good until the buffer is freed.
-    pub token: SturdyToken,
-    /// Where the buffer begins in what is imported, in bytes.
-    pub offset: u64,
-    /// Whether other buffers of this session lie in the same pages, for whoever imports them to see and to write.
-    pub shares_pages: bool,
-}
-
-/// What an exported buffer holds.
-pub(crate) struct Exported {
-    /// The number of the capability that others derive theirs from.
-    pub(crate) key: usize,
-    export: Export,
-}
 
 /// The pages that `bytes` from `offset` on lie in: first and size.
 fn pages(offset: u64, bytes: u64) -> (u64, u64) {
@@ -84,7 +65,7 @@ impl Buffer {
             let created = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
             let buffer = created.get_buffer().map_err(broken)?;
             let capability = rpc::gpu_capability::Client { client: buffer.client.clone() };
-            let token = share::token(&capability, Uses::UntilRevoked).await?;
+            let token = token::make(&capability, Uses::UntilRevoked).await?;
             Ok((context.hold(Capability::Buffer(buffer)), token))
         })?;
         let export = Export { token, offset: self.offset - first, shares_pages };

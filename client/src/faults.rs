@@ -4,19 +4,20 @@
 //! (`guard/src/confine/faults.ptx`). All of that is the session's own memory, which its kernels may have written: it is
 //! bounded here and believed by nobody but the client.
 
+mod watch;
+
 use std::{
     cell::Cell,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::{Arc, Weak, atomic::Ordering},
     time::Duration,
 };
 
-use bulkhead_schema::{Error, ErrorCode, Stray};
-use parking_lot::Mutex;
+use bulkhead_schema::{Error, ErrorCode};
 
-use crate::{Effect, Extent, Session, Stream, Violation, ViolationKind, image::Data};
+use crate::{Effect, Extent, Session, Stream, Violation, ViolationKind};
+use watch::State;
+
+pub(crate) use watch::{Watch, Watched};
 
 /// The ring, among an image's variables.
 const RING: &str = "__bh_faults";
@@ -101,32 +102,6 @@ fn table(ranges: &[(u64, u64)]) -> Vec<u8> {
     bytes
 }
 
-/// The images of a session whose kernels can tell of violations.
-pub(crate) struct Watch {
-    /// Whether images are loaded so that they tell of accesses.
-    pub(crate) stray: Stray,
-    /// Whether there is one.
-    any: AtomicBool,
-    /// How often something was launched since there is one, and how much of that was looked after.
-    launches: AtomicU64,
-    seen: AtomicU64,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    images: Vec<Weak<Data>>,
-    /// What there is to access, in order.
-    ranges: Vec<(u64, u64)>,
-    kept: Vec<Violation>,
-    /// Records that were not kept, or that the rings had no room for.
-    lost: u64,
-    /// What threads ended with, until somebody was told.
-    stopped: Option<Error>,
-    /// On which the rings are read while kernels run on the others.
-    stream: Option<Stream>,
-}
-
 thread_local! {
     /// Whether this thread is looking: what it waits for meanwhile is its own.
     static LOOKING: Cell<bool> = const { Cell::new(false) };
@@ -141,36 +116,9 @@ pub struct Violations {
     pub lost: u64,
 }
 
-impl Watch {
-    /// All of the slot, until something else is listed.
-    pub(crate) fn new(stray: Stray, slot: (u64, u64)) -> Self {
-        Self {
-            stray,
-            any: AtomicBool::new(false),
-            launches: AtomicU64::new(0),
-            seen: AtomicU64::new(0),
-            state: Mutex::new(State { ranges: vec![slot], ..State::default() }),
-        }
-    }
-
-    /// Whether there is anything to look at.
-    #[inline]
-    pub(crate) fn any(&self) -> bool {
-        self.any.load(Ordering::Relaxed)
-    }
-
-    /// Notes that something is about to be launched.
-    #[inline]
-    pub(crate) fn launching(&self) {
-        if self.any() {
-            self.launches.fetch_add(1, Ordering::AcqRel);
-        }
-    }
-}
-
 impl Session {
     /// Notes an image whose kernels can tell of violations.
-    pub(crate) fn watch(&self, data: &Arc<Data>) -> Result<(), Error> {
+    pub(crate) fn watch(&self, data: &Arc<dyn Watched>) -> Result<(), Error> {
         if data.place(RING).is_none() {
             return Ok(());
         }
@@ -179,15 +127,15 @@ impl Session {
             state.images.push(Arc::downgrade(data));
             table(&state.ranges)
         };
-        self.write_table(data, &content)?;
+        self.write_table(&**data, &content)?;
         self.inner.watch.any.store(true, Ordering::Release);
         Ok(())
     }
 
-    fn write_table(&self, data: &Data, content: &[u8]) -> Result<(), Error> {
+    fn write_table(&self, data: &dyn Watched, content: &[u8]) -> Result<(), Error> {
         let Some((at, _)) = data.place(RANGES) else { return Ok(()) };
         let stream = self.aside(Stream::DEFAULT);
-        self.write(stream, data.memory.range(at, content.len() as u64), content)?;
+        self.write(stream, data.range(at, content.len() as u64), content)?;
         self.wait_quietly(self.fence(stream))
     }
 
@@ -206,7 +154,7 @@ impl Session {
             state.ranges = ranges;
             state.images.iter().filter_map(Weak::upgrade).collect()
         };
-        images.iter().try_for_each(|data| self.write_table(data, &content))
+        images.iter().try_for_each(|data| self.write_table(&**data, &content))
     }
 
     /// What threads of this session's kernels have told since the last call, as far as somebody has waited for them.
@@ -269,7 +217,7 @@ impl Session {
         let runs = !self.outstanding().is_empty();
         let mut read = Ok(true);
         for data in &images {
-            read = read.and_then(|all| Ok(self.drain(data, stream, runs, &mut state)? && all));
+            read = read.and_then(|all| Ok(self.drain(&**data, stream, runs, &mut state)? && all));
         }
         if let Ok(true) = read {
             watch.seen.fetch_max(launches, Ordering::AcqRel);
@@ -296,23 +244,29 @@ impl Session {
     /// Reads how often something was told of one image, and forgets it.
     fn drain_counts(
         &self,
-        data: &Data,
+        data: &dyn Watched,
         stream: Stream,
         found: &mut [(Option<usize>, Violation)],
     ) -> Result<u64, Error> {
         let Some((at, bytes)) = data.place(TOLD) else { return Ok(0) };
         let mut counts = vec![0; usize::try_from(bytes).unwrap_or_default()];
-        self.read(stream, &mut counts, data.memory.range(at, bytes))?;
-        self.write(stream, data.memory.range(at, bytes), &vec![0; counts.len()])?;
+        self.read(stream, &mut counts, data.range(at, bytes))?;
+        self.write(stream, data.range(at, bytes), &vec![0; counts.len()])?;
         Ok(count(&counts, found))
     }
 
     /// Reads the records of one image's ring, and empties it. While something `runs`, only where a thread ended before its
     /// time; false where records were left for later.
-    fn drain(&self, data: &Data, stream: Stream, runs: bool, state: &mut State) -> Result<bool, Error> {
+    fn drain(
+        &self,
+        data: &dyn Watched,
+        stream: Stream,
+        runs: bool,
+        state: &mut State,
+    ) -> Result<bool, Error> {
         let Some((at, bytes)) = data.place(RING) else { return Ok(true) };
         let mut header = [0; HEADER_BYTES];
-        self.read(stream, &mut header, data.memory.range(at, HEADER_BYTES as u64))?;
+        self.read(stream, &mut header, data.range(at, HEADER_BYTES as u64))?;
         let (asked, stopped) = (long(&header, 0), word(&header, 8));
         if stopped == 0 && (asked == 0 || runs) {
             return Ok(asked == 0);
@@ -321,8 +275,8 @@ impl Session {
         let there = usize::try_from(asked).unwrap_or(usize::MAX).min(room);
         let used = HEADER_BYTES + there * RECORD_BYTES;
         let mut content = vec![0; used];
-        self.read(stream, &mut content, data.memory.range(at, used as u64))?;
-        self.write(stream, data.memory.range(at, used as u64), &vec![0; used])?;
+        self.read(stream, &mut content, data.range(at, used as u64))?;
+        self.write(stream, data.range(at, used as u64), &vec![0; used])?;
         let records = content.get(HEADER_BYTES..).unwrap_or_default().chunks_exact(RECORD_BYTES);
         let block = Block::of(data);
         let read = |record| Some((counted_at(record), block.violation(record)?));
@@ -405,9 +359,9 @@ struct Block<'a> {
 }
 
 impl<'a> Block<'a> {
-    fn of(data: &'a Data) -> Self {
+    fn of(data: &'a dyn Watched) -> Self {
         let names = data.place(NAMES).unwrap_or_default();
-        Self { address: data.memory.address(), content: &data.content, names }
+        Self { address: data.address(), content: data.content(), names }
     }
 
     /// The text so far from the beginning of the block, up to its NUL.

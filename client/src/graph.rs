@@ -1,18 +1,19 @@
 //! Graphs of isolated sessions: work that is written down once, and launched by one record.
 
+mod numbers;
+
 use std::time::Instant;
 
-use bulkhead_ring::{
-    AFTER_MAX, Blocks, LaunchShape, NodePlace, NodeWork, Record,
-    layout::{GRAPH_NODES, GRAPHS},
-};
+use bulkhead_ring::{AFTER_MAX, Blocks, LaunchShape, NodePlace, NodeWork, Record, layout::GRAPH_NODES};
 use bulkhead_schema::{Error, ErrorCode, Handle, limits};
 
 use crate::{
     DeviceRange, Fence, Launch, Pattern, Session, Stream,
     session::{NO_STREAM, Submit, copy, name},
-    stream::Indices,
 };
+use numbers::Taken;
+
+pub(crate) use numbers::Numbers;
 
 /// What a node of a graph does.
 pub enum GraphWork<'a> {
@@ -49,29 +50,6 @@ pub enum GraphWork<'a> {
         /// The pattern.
         pattern: Pattern,
     },
-}
-
-/// The numbers of a session's graphs, and those of graphs that were given up and may still be launched.
-pub(crate) struct Numbers {
-    numbers: Indices<()>,
-    retiring: Vec<(Taken, Vec<Fence>)>,
-    /// What all of them have.
-    nodes: usize,
-    bytes: usize,
-}
-
-/// A graph's number, and what it has of what a session may.
-#[derive(Clone, Copy)]
-struct Taken {
-    number: u32,
-    nodes: u32,
-    bytes: usize,
-}
-
-impl Numbers {
-    pub(crate) fn new() -> Self {
-        Self { numbers: Indices::new(GRAPHS), retiring: Vec::new(), nodes: 0, bytes: 0 }
-    }
 }
 
 /// A graph of an isolated session. Addresses and handles in it are looked up when a node is written down, not when it is launched.

@@ -4,12 +4,16 @@
 //! variable of their image's block. It is made when the first image that has one is loaded, and is there until the last
 //! such image and every [`Heap`] have been dropped.
 
+mod state;
+
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use bulkhead_schema::{Error, ErrorCode, ModuleData};
 
 use crate::{Buffer, Pattern, Session, Stream, Variables};
+
+pub(crate) use state::State;
 
 /// The variable that the heap's address is put into.
 const VARIABLE: &str = "__bh_heap";
@@ -35,21 +39,6 @@ pub struct Heap(Arc<Buffer>);
 impl fmt::Debug for Heap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Heap").field("address", &self.0.address()).finish_non_exhaustive()
-    }
-}
-
-/// What a session knows of its heap.
-#[derive(Default)]
-pub(crate) struct State {
-    wanted: Option<u64>,
-    made: Weak<Buffer>,
-}
-
-impl State {
-    /// First address and length of the heap, once there is one.
-    pub(crate) fn range(&self) -> Option<(u64, u64)> {
-        let made = self.made.upgrade()?;
-        Some((made.address(), made.bytes()))
     }
 }
 

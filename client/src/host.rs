@@ -3,25 +3,29 @@
 //! What kernels reach comes in whole pages of 2 MiB, each of which is pinned as long as it is the session's. So small
 //! buffers share them, and freed ones are nobody's until the work submitted before has passed, as in device memory.
 
+mod held;
+
 use std::{
     os::fd::AsFd,
     sync::{Arc, Weak},
     time::Duration,
 };
 
-use bulkhead_ring::memory::{Shared, Window};
-use bulkhead_schema::{Error, ErrorCode, Handle, Stray};
-use parking_lot::Mutex;
-use slab::Slab;
+use bulkhead_ring::memory::Shared;
+use bulkhead_schema::{Error, ErrorCode, Handle};
 
 use crate::{
     HostBuffer, Session,
-    arena::{Arenas, BlockIndex, Kept, Quarantine, growth},
-    buffer::{HeldHost, Pinned},
+    arena::{BlockIndex, growth},
+    buffer::HeldHost,
     connection::{Capability, Context, answer, broken},
     descriptors,
+    pinned::Pinned,
     session::Inner,
 };
+use held::{Heap, Piece};
+
+pub(crate) use held::HostMemory;
 
 /// Empty memory worth keeping pinned, in bytes.
 const EMPTY_BYTES_KEPT: u64 = growth::HOST_STEP_BYTES_MAX;
@@ -43,69 +47,6 @@ struct Granted {
     pinned: Pinned,
     address: u64,
     bytes: u64,
-}
-
-/// What kernels reach.
-struct Piece {
-    key: usize,
-    pinned: Arc<Pinned>,
-}
-
-/// The session's host memory. Lock order: `growing`, `heap`; the session's submit lock is never held with `heap`.
-pub(crate) struct HostMemory {
-    /// The device's addresses in this process, where it has them.
-    window: Mutex<Option<Arc<Window>>>,
-    heap: Mutex<Heap>,
-    /// Held by the one thread that asks for more.
-    growing: Mutex<()>,
-}
-
-struct Heap {
-    /// Each with the index of its piece.
-    arenas: Arenas<usize>,
-    pieces: Slab<Piece>,
-    quarantine: Quarantine,
-    /// Freed blocks whose work has passed.
-    kept: Kept,
-    /// Counts allocations and frees.
-    activity: u64,
-    /// Whether somebody looks for idleness.
-    watched: bool,
-}
-
-impl HostMemory {
-    pub(crate) fn new(window: Option<Arc<Window>>, stray: Stray) -> Self {
-        let heap = Heap {
-            arenas: Arenas::new(),
-            pieces: Slab::new(),
-            quarantine: Quarantine::new(),
-            kept: Kept::new(stray),
-            activity: 0,
-            watched: false,
-        };
-        Self { window: Mutex::new(window), heap: Mutex::new(heap), growing: Mutex::default() }
-    }
-
-    pub(crate) fn give_up_window(&self) {
-        *self.window.lock() = None;
-    }
-
-    pub(crate) fn take_window(&self, start: u64, bytes: u64) {
-        *self.window.lock() = Window::reserve(start, bytes);
-    }
-}
-
-impl Heap {
-    /// The largest empty pieces, until no more than `kept_bytes` are empty.
-    fn withdraw(&mut self, kept_bytes: u64) -> Vec<Piece> {
-        let mut withdrawn = Vec::new();
-        while self.arenas.empty_bytes() > kept_bytes
-            && let Some((piece, _)) = self.arenas.withdraw()
-        {
-            withdrawn.push(self.pieces.remove(piece));
-        }
-        withdrawn
-    }
 }
 
 impl Session {

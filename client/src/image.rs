@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use bulkhead_schema::{
-    DataVariable, Error, ErrorCode, Handle, ModuleData, RefusedEntry, bulkhead_capnp as rpc, limits,
-};
+use bulkhead_ring::memory::fill_and_seal;
+use bulkhead_schema::{DataVariable, Error, ErrorCode, Handle, ModuleData, RefusedEntry, Stray};
 
 use crate::{
-    DeviceRange, Heap, Pattern, Session, Stream, Variables,
-    connection::{answer, broken},
+    DeviceRange, Entry, Heap, Pattern, Session, Stream, Variables,
+    connection::{Capability, answer, broken},
+    descriptors,
+    entry::GRID,
+    faults::Watched,
 };
 
 /// A loaded image. Unloaded when the image and all of its entries have been dropped.
@@ -23,25 +25,32 @@ pub struct Image {
 
 /// What the names of variables begin with that the guard puts beside a program's.
 const RESERVED: &str = "__bh_";
-/// The variable at which grids wait, and how much of it each stream has.
-const GRID: &str = "__bh_grid";
-const GRID_STRIDE_BYTES: u64 = 64;
-const GRID_BYTES: u64 = GRID_STRIDE_BYTES * limits::STREAMS_MAX as u64;
 
 /// Memory of the session's in which an image's module-scope variables lie.
 pub(crate) struct Data {
-    pub(crate) memory: Variables,
+    memory: Variables,
     variables: Vec<DataVariable>,
     heap: Option<Heap>,
     /// What it began with, up to where the rest was zero.
-    pub(crate) content: Vec<u8>,
+    content: Vec<u8>,
 }
 
-impl Data {
-    /// Where a variable begins in the block, and how long it is.
-    pub(crate) fn place(&self, name: &str) -> Option<(u64, u64)> {
+impl Watched for Data {
+    fn place(&self, name: &str) -> Option<(u64, u64)> {
         let variable = self.variables.iter().find(|variable| variable.name == name)?;
         Some((variable.at, variable.bytes))
+    }
+
+    fn range(&self, offset: u64, bytes: u64) -> DeviceRange {
+        self.memory.range(offset, bytes)
+    }
+
+    fn address(&self) -> u64 {
+        self.memory.address()
+    }
+
+    fn content(&self) -> &[u8] {
+        &self.content
     }
 }
 
@@ -213,6 +222,71 @@ impl Image {
 }
 
 impl Session {
+    /// Loads an image: a fat binary or PTX text. It is guarded, verified and compiled on the way, which takes
+    /// milliseconds to seconds.
+    ///
+    /// # Errors
+    /// `imageRefused` with file, line, column and reason where the guard does not let it in; `imageInvalid` where
+    /// it is no image.
+    pub fn load_image(&self, image: &[u8]) -> Result<Image, Error> {
+        let bytes = image.len() as u64;
+        let (token, socket) = self.inner.remote.call(move |context| async move {
+            let mut offer = context.loader()?.offer_image_request();
+            offer.get().set_bytes(bytes);
+            let response = offer.send().promise.await.map_err(broken)?;
+            let token = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+            Ok((descriptors::bytes(token), context.connection.descriptor_socket.clone()))
+        })?;
+        let memory = descriptors::present(&socket, token)?.pop();
+        let memory =
+            memory.ok_or_else(|| Error::new(ErrorCode::Protocol, "the kernel hands over no memory"))?;
+        fill_and_seal(memory, image)
+            .map_err(|error| Error::new(ErrorCode::OutOfMemory, format!("the image: {error}")))?;
+        let stray = self.inner.watch.stray;
+        let (key, entries, mut data, by_name) = self.inner.remote.call(move |context| async move {
+            let mut load = context.loader()?.load_image_request();
+            let (low, high) = token.split_at(8);
+            let half = |half: &[u8]| u64::from_le_bytes(half.try_into().unwrap_or_default());
+            let mut builder = load.get().init_image();
+            builder.set_low(half(low));
+            builder.set_high(half(high));
+            load.get().set_check(stray == Stray::Told);
+            let response = load.send().promise.await.map_err(broken)?;
+            let loaded = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+            let entries = loaded.get_entries().map_err(broken)?;
+            let entries: Result<Vec<Entry>, Error> = entries.iter().map(Entry::read).collect();
+            let data = ModuleData::read(loaded.get_data().map_err(broken)?);
+            let key = context.hold(Capability::Module(loaded.get_module().map_err(broken)?));
+            Ok((key, entries?, data?, loaded.get_by_name()))
+        })?;
+        let held = Arc::new(Held { session: self.clone(), key });
+        let refused = std::mem::take(&mut data.refused).into();
+        let data = self.place_data(data)?;
+        let entries = match &data {
+            Some(data) => {
+                let (address, variables) = (data.memory.address(), &data.variables);
+                entries.into_iter().map(|entry| entry.with_data(address, variables)).collect()
+            }
+            None => Ok(entries.into()),
+        };
+        Ok(Image { held, entries: entries?, refused, data, by_name })
+    }
+
+    /// Allows launches of an entry with up to `bytes` of dynamic shared memory. A remote call.
+    ///
+    /// # Errors
+    /// Where the device has less, or the image was unloaded.
+    pub fn allow_dynamic_shared(&self, image: &Image, entry: &Entry, bytes: u32) -> Result<(), Error> {
+        let (key, handle) = (image.held.key, entry.handle);
+        self.inner.remote.call(move |context| async move {
+            let mut allow = context.module(key)?.allow_dynamic_shared_request();
+            handle.write(allow.get().init_entry());
+            allow.get().set_bytes(bytes);
+            let response = allow.send().promise.await.map_err(broken)?;
+            answer(response.get().and_then(|r| r.get_result()).map_err(broken)?).map(|_| ())
+        })
+    }
+
     /// Memory for an image's variables, filled as the image says.
     pub(crate) fn place_data(&self, data: ModuleData) -> Result<Option<Arc<Data>>, Error> {
         data.check()?;
@@ -230,125 +304,8 @@ impl Session {
         // Work of any stream may use it from here on.
         self.wait(self.fence(stream))?;
         let data = Arc::new(Data { memory, variables: data.variables, heap, content });
-        self.watch(&data)?;
+        let watched: Arc<dyn Watched> = Arc::<Data>::clone(&data);
+        self.watch(&watched)?;
         Ok(Some(data))
-    }
-}
-
-/// An entry of an image.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// Its name.
-    pub name: String,
-    /// The name by which ring records know it.
-    pub handle: Handle,
-    /// Where its parameters lie in the parameter block.
-    pub parameters: Vec<Parameter>,
-    /// Length of the block in bytes.
-    pub parameter_bytes: usize,
-    /// Where in the block the address of the image's variables goes, and that address; it is none of the parameters.
-    pub data: Option<(u32, u64)>,
-    /// Where in the block the address goes at which a grid's blocks wait for one another, and where the first stream's
-    /// lies; none of the parameters either. It is 0 where they may not wait.
-    pub grid: Option<(u32, u64)>,
-    /// Most threads a block may have.
-    pub threads_max: u32,
-    /// Static shared memory in bytes.
-    pub shared_bytes: u32,
-    /// Local memory of a thread in bytes.
-    pub local_bytes: u32,
-    /// Constant memory in bytes.
-    pub constant_bytes: u32,
-    /// Registers of a thread.
-    pub registers: u32,
-    /// The virtual architecture that its text is for, 75 for `.target sm_75`: `CU_FUNC_ATTRIBUTE_PTX_VERSION`.
-    pub ptx_version: u32,
-    /// The architecture that it was compiled for: `CU_FUNC_ATTRIBUTE_BINARY_VERSION`.
-    pub binary_version: u32,
-}
-
-/// Where a parameter lies in the parameter block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Parameter {
-    /// Offset in bytes.
-    pub offset: u32,
-    /// Size in bytes.
-    pub bytes: u32,
-}
-
-#[inline]
-fn place(offset: u32, address: u64, block: &mut [u8]) {
-    if let Some(place) = block.get_mut(offset as usize..).and_then(|rest| rest.get_mut(..8)) {
-        place.copy_from_slice(&address.to_ne_bytes());
-    }
-}
-
-impl Entry {
-    /// Takes the addresses that launches fill in off its parameters.
-    pub(crate) fn with_data(mut self, data: &Data) -> Result<Self, Error> {
-        let address = data.memory.address();
-        let grid =
-            data.variables.iter().find(|variable| variable.name == GRID && variable.bytes == GRID_BYTES);
-        if let Some(grid) = grid {
-            self.grid = Some((self.take_address()?, address + grid.at));
-        }
-        self.data = Some((self.take_address()?, address));
-        Ok(self)
-    }
-
-    fn take_address(&mut self) -> Result<u32, Error> {
-        let last = self.parameters.pop().filter(|last| last.bytes == 8);
-        let last = last.ok_or_else(|| {
-            Error::new(ErrorCode::Protocol, format!("{} takes no address of its variables", self.name))
-        })?;
-        Ok(last.offset)
-    }
-
-    /// Whether blocks of its grids wait for one another in a place of the stream's: then a graph, whose nodes may run side by side, has
-    /// none for them.
-    #[must_use]
-    pub fn waits_in_stream(&self) -> bool {
-        self.grid.is_some()
-    }
-
-    /// Writes where the blocks of a grid wait for one another into a parameter block: each stream has a place of its own,
-    /// since its grids come one after the other.
-    #[inline]
-    pub(crate) fn place_grid(&self, stream: Stream, block: &mut [u8]) {
-        let Some((offset, first)) = self.grid else { return };
-        place(offset, first + u64::from(stream.0) * GRID_STRIDE_BYTES, block);
-    }
-
-    /// Writes the address of the image's variables into a parameter block.
-    #[inline]
-    pub fn place_data(&self, block: &mut [u8]) {
-        let Some((offset, address)) = self.data else { return };
-        place(offset, address, block);
-        if let Some((offset, _)) = self.grid {
-            place(offset, 0, block);
-        }
-    }
-
-    pub(crate) fn read(entry: rpc::entry::Reader<'_>) -> Result<Self, Error> {
-        let parameters = entry.get_parameters().map_err(broken)?;
-        let name = entry.get_name().map_err(broken)?;
-        Ok(Self {
-            name: String::from_utf8_lossy(name.as_bytes()).into_owned(),
-            handle: Handle::read(entry.get_handle().map_err(broken)?),
-            parameters: parameters
-                .iter()
-                .map(|parameter| Parameter { offset: parameter.get_offset(), bytes: parameter.get_bytes() })
-                .collect(),
-            parameter_bytes: entry.get_parameter_bytes() as usize,
-            data: None,
-            grid: None,
-            threads_max: entry.get_threads_max(),
-            shared_bytes: entry.get_shared_bytes(),
-            local_bytes: entry.get_local_bytes(),
-            constant_bytes: entry.get_constant_bytes(),
-            registers: entry.get_registers(),
-            ptx_version: entry.get_ptx_version(),
-            binary_version: entry.get_binary_version(),
-        })
     }
 }

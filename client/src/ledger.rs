@@ -1,11 +1,15 @@
 //! What a session uses, and what it reserves.
 
+mod reserved;
+
 use bulkhead_schema::{Error, bulkhead_capnp::column, limits};
 
 use crate::{
     Session,
     connection::{answer, broken},
 };
+
+pub(crate) use reserved::Reserved;
 
 /// Streams that are reserved at a time.
 const STREAMS_AT_ONCE: u32 = 8;
@@ -49,13 +53,6 @@ impl Ledger {
     pub fn column(&self, name: &str) -> Option<&Column> {
         self.columns.iter().find(|column| column.name == name)
     }
-}
-
-/// How many streams, or events, records may name.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Reserved {
-    streams: u32,
-    events: u32,
 }
 
 impl Session {

@@ -9,7 +9,8 @@ use crate::{
     buffer::HeldHost,
     connection::{answer, broken},
     descriptors,
-    share::{self, Reference},
+    share::Reference,
+    token,
 };
 
 /// Host memory that is lent. Dropping it takes it back: whoever has borrowed it is told, and killed where it has not let go of it ten
@@ -117,7 +118,7 @@ impl HostBuffer {
             let created = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
             let client = created.get_buffer().map_err(broken)?.client;
             let lent = Reference::hold(&session, &context, client.clone());
-            let token = share::token(&rpc::gpu_capability::Client { client }, Uses::UntilRevoked).await?;
+            let token = token::make(&rpc::gpu_capability::Client { client }, Uses::UntilRevoked).await?;
             Ok(Lending { lent, token })
         })
     }

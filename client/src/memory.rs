@@ -5,21 +5,26 @@
 //! given back when they are empty and more than is worth keeping, when the kernel has no more, or when nothing has
 //! been allocated or freed for a while.
 
+mod held;
+
 use std::{
     sync::{Arc, Weak},
     time::Duration,
 };
 
-use bulkhead_schema::{Error, ErrorCode, Handle, Stray, bulkhead_capnp as rpc, limits};
+use bulkhead_schema::{Error, ErrorCode, Handle, bulkhead_capnp as rpc, limits};
 use parking_lot::Mutex;
 
 use crate::{
-    Buffer, Fence, Session,
-    arena::{Arenas, BlockIndex, Kept, Quarantine, growth},
-    buffer::Held,
+    Buffer, Session,
+    arena::{BlockIndex, Kept, growth},
+    buffer::{After, Held},
     connection::{Capability, Context, answer, broken},
     session::Inner,
 };
+use held::{Granted, Heap};
+
+pub(crate) use held::Memory;
 
 /// How long an allocation waits for freed blocks before it asks for more memory.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -62,110 +67,11 @@ fn charged_bytes(answered: rpc::gpu_copy_session::ledger_results::Reader<'_>) ->
     Ok(0)
 }
 
-/// What frees have to wait for.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum After {
-    /// Everything that was submitted.
-    Everything,
-    /// One stream's work.
-    Fence(Fence),
-}
-
-/// A buffer of the kernel's.
-#[derive(Debug, Clone, Copy)]
-struct Granted {
-    key: usize,
-    handle: Handle,
-}
-
 /// What the kernel granted, and where.
 struct Arena {
     granted: Granted,
     address: u64,
     bytes: u64,
-}
-
-/// The session's memory. Lock order: `growing`, `granting`, `heap`; the session's submit lock is never held with them.
-pub(crate) struct Memory {
-    heap: Mutex<Heap>,
-    /// Held by the one thread that finds more room for all.
-    growing: Mutex<()>,
-    /// Held while an arena comes, and while the ledger is asked: it counts the arena before the heap does.
-    granting: Mutex<()>,
-    process: u32,
-}
-
-struct Heap {
-    arenas: Arenas<Granted>,
-    quarantine: Quarantine,
-    /// Freed blocks whose work has passed.
-    kept: Kept,
-    /// Bytes of arenas that are on their way back to the kernel.
-    returning_bytes: u64,
-    /// Bytes of freed blocks that are being taken back from other sessions.
-    withdrawn_bytes: u64,
-    /// Counts allocations and frees.
-    activity: u64,
-    /// Counts arenas that came or went.
-    changes: u64,
-    /// Whether somebody looks for idleness.
-    watched: bool,
-}
-
-impl Memory {
-    pub(crate) fn new(stray: Stray) -> Self {
-        let heap = Heap {
-            arenas: Arenas::new(),
-            quarantine: Quarantine::new(),
-            kept: Kept::new(stray),
-            returning_bytes: 0,
-            withdrawn_bytes: 0,
-            activity: 0,
-            changes: 0,
-            watched: false,
-        };
-        Self {
-            heap: Mutex::new(heap),
-            growing: Mutex::default(),
-            granting: Mutex::default(),
-            process: std::process::id(),
-        }
-    }
-
-    /// Whether this is the process that opened the session, and no child that was forked off it.
-    pub(crate) fn is_ours(&self) -> bool {
-        self.process == std::process::id()
-    }
-}
-
-impl Heap {
-    /// The largest empty arenas, until no more than is worth keeping is empty; none where accesses to what was freed are told:
-    /// something else would come to lie there.
-    fn surplus(&mut self) -> Vec<(Granted, u64)> {
-        if self.kept.keeps() { Vec::new() } else { self.withdraw_while(Arenas::has_surplus) }
-    }
-
-    /// All empty arenas.
-    fn empty(&mut self) -> Vec<(Granted, u64)> {
-        self.withdraw_while(|_| true)
-    }
-
-    /// Whether no freed block will be free again by waiting.
-    fn is_settled(&self) -> bool {
-        self.quarantine.is_empty() && self.withdrawn_bytes == 0
-    }
-
-    fn withdraw_while(&mut self, more: impl Fn(&Arenas<Granted>) -> bool) -> Vec<(Granted, u64)> {
-        let mut withdrawn = Vec::new();
-        while more(&self.arenas)
-            && let Some((granted, bytes)) = self.arenas.withdraw()
-        {
-            self.returning_bytes += bytes;
-            self.changes += 1;
-            withdrawn.push((granted, bytes));
-        }
-        withdrawn
-    }
 }
 
 impl Session {

@@ -1,11 +1,10 @@
 //! A session: one client's world on one GPU.
 
+mod opening;
 mod ring;
 mod work;
 
 use std::{
-    os::fd::AsFd,
-    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicU32, AtomicU64, Ordering},
@@ -13,28 +12,25 @@ use std::{
     time::Duration,
 };
 
-use bulkhead_ring::{
-    Bind, CompletionReader, Copy, Ended, Producer, Record,
-    memory::{Completion, Ring, Window, fill_and_seal},
-};
-use bulkhead_schema::{Error, ErrorCode, Handle, ModuleData, Stray, bulkhead_capnp as rpc, limits};
+use bulkhead_ring::{Bind, CompletionReader, Copy, Ended, Producer, Record};
+use bulkhead_schema::{Error, ErrorCode, Handle};
 use parking_lot::Mutex;
 
 use crate::{
-    DeviceRange, Entry, Fence, HostSpan, Image, Stream, SturdyToken, Terms,
+    Device, DeviceRange, Entry, Fence, HostSpan, Stream,
     barrier::Barriers,
-    connection::{Capability, Opened, Remote, answer, broken, default_socket},
-    descriptors,
+    connection::Remote,
     faults::Watch,
     graph::Numbers,
+    heap::State as HeapState,
     host::HostMemory,
-    image,
     ledger::Reserved,
     memory::Memory,
-    moves,
     stream::{Indices, Streams},
     transfer::Staging,
 };
+
+pub use opening::Options;
 
 /// How long a waiting thread polls before it starts to nap.
 pub(crate) const SPIN: Duration = Duration::from_micros(200);
@@ -51,86 +47,6 @@ pub(crate) const FULL_NAP: Duration = Duration::from_micros(50);
 const REPLY: u32 = 0;
 /// In place of a stream, for records that are no stream's work.
 pub(crate) const NO_STREAM: u32 = u32::MAX;
-
-/// How a session is opened.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// The kernel's socket; [`default_socket`] unless told otherwise.
-    pub socket: PathBuf,
-    /// What the session is called in the kernel's status.
-    pub name: String,
-    /// Which device, by its index.
-    pub device: u32,
-    /// What it is limited to.
-    pub terms: Terms,
-    /// What becomes of accesses of its kernels to memory that is not listed ([`Session::list_memory`]).
-    pub stray: Stray,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        let program = std::env::args().next().unwrap_or_default();
-        let name = PathBuf::from(program).file_name().map(|name| name.to_string_lossy().into_owned());
-        let terms = Terms::default();
-        Self {
-            socket: default_socket(),
-            name: name.unwrap_or_default(),
-            device: 0,
-            terms,
-            stray: Stray::Silent,
-        }
-    }
-}
-
-/// What a device is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Device {
-    /// Its index.
-    pub index: u32,
-    /// `software` or `cuda`.
-    pub backend: String,
-    /// Its name.
-    pub name: String,
-    /// Its UUID.
-    pub uuid: [u8; 16],
-    /// Its memory in bytes.
-    pub memory_bytes: u64,
-    /// CUDA driver version, 13000 for 13.0.
-    pub driver_version: u32,
-    /// 90 for sm_90.
-    pub architecture: u32,
-    /// `CUdevice_attribute` numbers and values.
-    pub attributes: Vec<(u32, i32)>,
-}
-
-impl Device {
-    /// The value of a `CUdevice_attribute`, by its number.
-    #[must_use]
-    pub fn attribute(&self, number: u32) -> Option<i32> {
-        self.attributes.iter().find(|(known, _)| *known == number).map(|(_, value)| *value)
-    }
-
-    /// Reads one from a message.
-    ///
-    /// # Errors
-    /// Where the message is broken.
-    pub fn read(device: rpc::device::Reader<'_>) -> Result<Self, Error> {
-        let text = |text: capnp::Result<capnp::text::Reader<'_>>| {
-            text.map(|text| String::from_utf8_lossy(text.as_bytes()).into_owned()).map_err(broken)
-        };
-        let attributes = device.get_attributes().map_err(broken)?;
-        Ok(Self {
-            index: device.get_index(),
-            backend: text(device.get_backend())?,
-            name: text(device.get_name())?,
-            uuid: device.get_uuid().map_err(broken)?.try_into().unwrap_or_default(),
-            memory_bytes: device.get_memory_bytes(),
-            driver_version: device.get_driver_version(),
-            architecture: device.get_architecture(),
-            attributes: attributes.iter().map(|a| (a.get_number(), a.get_value())).collect(),
-        })
-    }
-}
 
 /// An open session. Cheap to clone; ends when the last clone, and the last buffer and image, are dropped.
 #[derive(Clone)]
@@ -160,18 +76,8 @@ pub(crate) struct Inner {
     asking: Mutex<()>,
     staging: Mutex<Option<Arc<Staging>>>,
     /// What kernels allocate from.
-    pub(crate) heap: Mutex<crate::heap::State>,
+    pub(crate) heap: Mutex<HeapState>,
     pub(crate) watch: Watch,
-}
-
-/// What a kernel says of a session that it has opened.
-struct Answered {
-    number: u32,
-    device: Device,
-    window: (u64, u64),
-    token: [u8; 16],
-    socket: PathBuf,
-    entries: Vec<Entry>,
 }
 
 pub(crate) struct Submit {
@@ -185,110 +91,6 @@ pub(crate) struct Submit {
 }
 
 impl Session {
-    /// Connects to a kernel and opens a session on a device.
-    ///
-    /// # Errors
-    /// `unavailable` where no kernel listens, or as the kernel answers.
-    pub fn open(options: &Options) -> Result<Self, Error> {
-        let remote = Remote::open(&options.socket, &options.name)?;
-        let (name, index, terms) = (options.name.clone(), options.device, options.terms);
-        let opened = remote.call(move |context| async move {
-            let kernel = &context.connection.kernel;
-            let device = device(kernel, index).await?;
-            let mut open = kernel.open_session_request();
-            open.get().set_device(index);
-            open.get().set_name(&name);
-            terms.write(open.get().init_terms());
-            let response = open.send().promise.await.map_err(broken)?;
-            let opened = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
-            *context.session.borrow_mut() = Some(Opened::Whole(opened.get_session().map_err(broken)?));
-            let token = descriptors::bytes(opened.get_ring().map_err(broken)?);
-            let (number, window) = (opened.get_id(), (opened.get_window_base(), opened.get_window_bytes()));
-            let socket = context.connection.descriptor_socket.clone();
-            Ok(Answered { number, device, window, token, socket, entries: Vec::new() })
-        })?;
-        Self::start(remote, opened, options.stray)
-    }
-
-    /// Connects to a kernel and opens the session that a program's token stands for. Its [`entries`](Session::entries)
-    /// are all that it can launch.
-    ///
-    /// # Errors
-    /// `unavailable` where no kernel listens, `notFound` where the token is not good, or as the kernel answers.
-    pub fn open_program(options: &Options, token: SturdyToken) -> Result<Self, Error> {
-        let remote = Remote::open(&options.socket, &options.name)?;
-        let (name, index) = (options.name.clone(), options.device);
-        let opened = remote.call(move |context| async move {
-            let kernel = &context.connection.kernel;
-            let device = device(kernel, index).await?;
-            let mut restore = kernel.restore_request();
-            token.write(restore.get().init_token());
-            let response = restore.send().promise.await.map_err(broken)?;
-            let any = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
-            let rpc::any_capability::Program(program) = any.which().map_err(|error| broken(error.into()))?
-            else {
-                return Err(Error::new(ErrorCode::InvalidArgument, "the token does not stand for a program"));
-            };
-            let program = program.map_err(broken)?;
-            let mut open = program.open_request();
-            open.get().set_name(&name);
-            let response = open.send().promise.await.map_err(broken)?;
-            let opened = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
-            *context.session.borrow_mut() = Some(Opened::Program(opened.get_session().map_err(broken)?));
-            // Held as long as the session: a program that nobody holds is closed, and its sessions with it.
-            context.hold(Capability::Any(program.client));
-            let token = descriptors::bytes(opened.get_ring().map_err(broken)?);
-            let (number, window) = (opened.get_id(), (opened.get_window_base(), opened.get_window_bytes()));
-            let socket = context.connection.descriptor_socket.clone();
-            let entries = opened.get_entries().map_err(broken)?;
-            let entries = entries.iter().map(Entry::read).collect::<Result<_, _>>()?;
-            Ok(Answered { number, device, window, token, socket, entries })
-        })?;
-        Self::start(remote, opened, options.stray)
-    }
-
-    /// Maps what a session that was just opened shares with its executor.
-    fn start(remote: Remote, opened: Answered, stray: Stray) -> Result<Self, Error> {
-        let Answered { number, device, window, token, socket, entries } = opened;
-        let descriptors = descriptors::present(&socket, token)?;
-        let [ring, page] = descriptors.as_slice() else {
-            return Err(Error::new(ErrorCode::Internal, "the kernel handed over no ring"));
-        };
-        let unmapped = |error: std::io::Error| Error::new(ErrorCode::Internal, format!("the ring: {error}"));
-        let ring = Ring::map(ring.as_fd()).map_err(unmapped)?;
-        let page = Completion::map(page.as_fd()).map_err(unmapped)?;
-        let producer = Producer::new(ring);
-        let barriers = Barriers::new(producer.opener());
-        let submit = Submit {
-            producer,
-            streams: Streams::new(),
-            events: Indices::new(limits::EVENTS_MAX),
-            graphs: Numbers::new(),
-            retiring: Vec::new(),
-        };
-        let inner = Arc::new(Inner {
-            remote,
-            memory: Memory::new(stray),
-            host: HostMemory::new(Window::reserve(window.0, window.1), stray),
-            number,
-            device,
-            window,
-            entries,
-            submit: Mutex::new(submit),
-            barriers,
-            page: CompletionReader::new(Arc::clone(&page)),
-            reserved: Mutex::default(),
-            refusals_seen: AtomicU64::new(0),
-            moves: AtomicU32::new(0),
-            asking: Mutex::new(()),
-            staging: Mutex::new(None),
-            heap: Mutex::default(),
-            watch: Watch::new(stray, window),
-        });
-        moves::follow(&inner, page);
-        Ok(Self { inner })
-    }
-
     /// What a session that was [opened from a program](Session::open_program) can launch; none for others.
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
@@ -319,68 +121,6 @@ impl Session {
     #[must_use]
     pub fn window(&self) -> (u64, u64) {
         self.inner.window
-    }
-
-    /// Loads an image: a fat binary or PTX text. It is guarded, verified and compiled on the way, which takes
-    /// milliseconds to seconds.
-    ///
-    /// # Errors
-    /// `imageRefused` with file, line, column and reason where the guard does not let it in; `imageInvalid` where
-    /// it is no image.
-    pub fn load_image(&self, image: &[u8]) -> Result<Image, Error> {
-        let bytes = image.len() as u64;
-        let (token, socket) = self.inner.remote.call(move |context| async move {
-            let mut offer = context.loader()?.offer_image_request();
-            offer.get().set_bytes(bytes);
-            let response = offer.send().promise.await.map_err(broken)?;
-            let token = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
-            Ok((descriptors::bytes(token), context.connection.descriptor_socket.clone()))
-        })?;
-        let memory = descriptors::present(&socket, token)?.pop();
-        let memory =
-            memory.ok_or_else(|| Error::new(ErrorCode::Protocol, "the kernel hands over no memory"))?;
-        fill_and_seal(memory, image)
-            .map_err(|error| Error::new(ErrorCode::OutOfMemory, format!("the image: {error}")))?;
-        let stray = self.inner.watch.stray;
-        let (key, entries, mut data, by_name) = self.inner.remote.call(move |context| async move {
-            let mut load = context.loader()?.load_image_request();
-            let (low, high) = token.split_at(8);
-            let half = |half: &[u8]| u64::from_le_bytes(half.try_into().unwrap_or_default());
-            let mut builder = load.get().init_image();
-            builder.set_low(half(low));
-            builder.set_high(half(high));
-            load.get().set_check(stray == Stray::Told);
-            let response = load.send().promise.await.map_err(broken)?;
-            let loaded = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
-            let entries = loaded.get_entries().map_err(broken)?;
-            let entries: Result<Vec<Entry>, Error> = entries.iter().map(Entry::read).collect();
-            let data = ModuleData::read(loaded.get_data().map_err(broken)?);
-            let key = context.hold(Capability::Module(loaded.get_module().map_err(broken)?));
-            Ok((key, entries?, data?, loaded.get_by_name()))
-        })?;
-        let held = Arc::new(image::Held { session: self.clone(), key });
-        let refused = std::mem::take(&mut data.refused).into();
-        let data = self.place_data(data)?;
-        let entries = match &data {
-            Some(data) => entries.into_iter().map(|entry| entry.with_data(data)).collect(),
-            None => Ok(entries.into()),
-        };
-        Ok(Image { held, entries: entries?, refused, data, by_name })
-    }
-
-    /// Allows launches of an entry with up to `bytes` of dynamic shared memory. A remote call.
-    ///
-    /// # Errors
-    /// Where the device has less, or the image was unloaded.
-    pub fn allow_dynamic_shared(&self, image: &Image, entry: &Entry, bytes: u32) -> Result<(), Error> {
-        let (key, handle) = (image.held.key, entry.handle);
-        self.inner.remote.call(move |context| async move {
-            let mut allow = context.module(key)?.allow_dynamic_shared_request();
-            handle.write(allow.get().init_entry());
-            allow.get().set_bytes(bytes);
-            let response = allow.send().promise.await.map_err(broken)?;
-            answer(response.get().and_then(|r| r.get_result()).map_err(broken)?).map(|_| ())
-        })
     }
 }
 
@@ -431,15 +171,6 @@ impl Inner {
     pub(crate) fn moved(&self, times: u32) {
         self.moves.store(times, Ordering::Relaxed);
     }
-}
-
-/// The device with an index.
-async fn device(kernel: &rpc::bulkhead::Client, index: u32) -> Result<Device, Error> {
-    let response = kernel.list_devices_request().send().promise.await.map_err(broken)?;
-    let devices = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
-    let devices = devices.get_devices().map_err(broken)?;
-    let device = devices.iter().find(|device| device.get_index() == index);
-    Device::read(device.ok_or_else(|| Error::new(ErrorCode::NotFound, format!("no device {index}")))?)
 }
 
 pub(crate) fn name(handle: Handle) -> Bind {

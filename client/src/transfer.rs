@@ -6,6 +6,8 @@
 //! A copy waits first until its stream has come to it, where barriers are closed. Where another thread gives the stream a barrier
 //! in that moment, the copy waits in a lane of its own: whoever opens the barrier may need copies of other streams.
 
+mod staging;
+
 use std::{collections::VecDeque, iter, sync::Arc, thread};
 
 use bulkhead_ring::Record;
@@ -13,14 +15,14 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
     DeviceRange, Error, ErrorCode, Fence, Session, Stream,
-    buffer::Pinned,
     session::{copied_to_device, copied_to_host},
 };
+use staging::{Lane, PIECES_PER_LANE};
+
+pub(crate) use staging::Staging;
 
 /// Bytes of a staged piece.
 const PIECE_BYTES: usize = 4 << 20;
-/// Pieces per lane: one is copied while the other travels.
-const PIECES_PER_LANE: usize = 2;
 /// Copying threads for large copies, at most.
 const THREADS_MAX: usize = 4;
 /// A copy from here on is large.
@@ -28,40 +30,6 @@ const LARGE_BYTES: usize = 2 * PIECE_BYTES;
 /// Lanes for copies that may wait for the host, and the bytes of their pieces.
 const TIED_LANES: usize = 8;
 const TIED_PIECE_BYTES: usize = 256 << 10;
-
-/// Pinned memory that copies are staged in.
-pub(crate) struct Staging {
-    pinned: Pinned,
-    /// One for each thread. What is staged here never waits for the host: other copies wait for it.
-    lanes: Vec<Mutex<Lane>>,
-    /// For copies before which somebody else gave their stream a barrier, or a wait for a stream that may have one.
-    tied: Vec<Mutex<Lane>>,
-}
-
-/// One thread's pieces, and the work that uses each.
-struct Lane {
-    /// Where they lie in the pinned memory.
-    start: usize,
-    piece_bytes: usize,
-    fences: [Option<Fence>; PIECES_PER_LANE],
-    next: usize,
-}
-
-impl Lane {
-    fn new(start: usize, piece_bytes: usize) -> Mutex<Self> {
-        Mutex::new(Self { start, piece_bytes, fences: [None; PIECES_PER_LANE], next: 0 })
-    }
-
-    fn piece(&mut self) -> usize {
-        let piece = self.next;
-        self.next = (piece + 1) % PIECES_PER_LANE;
-        piece
-    }
-
-    fn offset(&self, piece: usize) -> usize {
-        self.start + piece * self.piece_bytes
-    }
-}
 
 /// Whether a copy is submitted where it may have to wait for the host.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -92,7 +60,7 @@ impl Session {
                 let smaller = bytes.chunks(TIED_PIECE_BYTES).enumerate();
                 smaller.map(move |(index, bytes)| (at + index * TIED_PIECE_BYTES, bytes))
             });
-            let mut lane = staging.tied_lane(self);
+            let mut lane = tied_lane(&staging, self);
             self.write_in(&mut lane, (&staging, stream, Tied::Maybe), to, &mut smaller).map(drop)
         })
     }
@@ -146,7 +114,7 @@ impl Session {
                 let smaller = bytes.chunks_mut(TIED_PIECE_BYTES).enumerate();
                 smaller.map(move |(index, bytes)| (at + index * TIED_PIECE_BYTES, bytes))
             });
-            let mut lane = staging.tied_lane(self);
+            let mut lane = tied_lane(&staging, self);
             self.read_in(&mut lane, (&staging, stream, Tied::Maybe), from, &mut smaller).map(drop)
         })
     }
@@ -215,14 +183,11 @@ impl Session {
     }
 }
 
-impl Staging {
-    /// A lane whose copies may wait for the host: one that nobody waits in, if there is one.
-    fn tied_lane(&self, session: &Session) -> MutexGuard<'_, Lane> {
-        let free =
-            |lane: &MutexGuard<'_, Lane>| lane.fences.iter().flatten().all(|one| session.has_passed(*one));
-        let found = self.tied.iter().filter_map(Mutex::try_lock).find(free);
-        found.unwrap_or_else(|| self.tied[0].lock())
-    }
+/// A lane whose copies may wait for the host: one that nobody waits in, if there is one.
+fn tied_lane<'a>(staging: &'a Staging, session: &Session) -> MutexGuard<'a, Lane> {
+    let free = |lane: &MutexGuard<'_, Lane>| lane.fences.iter().flatten().all(|one| session.has_passed(*one));
+    let found = staging.tied.iter().filter_map(Mutex::try_lock).find(free);
+    found.unwrap_or_else(|| staging.tied[0].lock())
 }
 
 fn check(range: DeviceRange, bytes: usize) -> Result<(), Error> {
