@@ -11,11 +11,11 @@ use bulkhead_schema::{
 use crate::{
     Limits,
     compile::process::Compiler,
-    executor_proxy::{Device, DeviceInfo, length},
+    executor_proxy::{DeviceInfo, length},
     ledger::{columns, write_columns},
     modules::protected::{Known, ProtectedModule},
     principals::Principals,
-    session::Session,
+    session::{Session, device::Device},
     transport::descriptors::Tokens,
 };
 
@@ -65,7 +65,7 @@ impl Kernel {
     pub(crate) async fn list_devices(&self) -> Result<Vec<(u32, DeviceInfo)>, Error> {
         let mut listed = Vec::new();
         for device in &self.devices {
-            listed.push((device.index, device.wait().await?.info.clone()));
+            listed.push((device.executor.index, device.executor.wait().await?.info.clone()));
         }
         Ok(listed)
     }
@@ -91,7 +91,7 @@ impl Kernel {
         let mut sessions: Vec<_> =
             self.devices.iter().flat_map(|device| device.registry.sessions()).collect();
         // One that its own executor does not open is told of before.
-        let is_there = |session: &Rc<Session>| session.is_known() || session.device.is_isolated();
+        let is_there = |session: &Rc<Session>| session.is_known() || session.device.executor.is_isolated();
         sessions.retain(|session| is_there(session) && !session.is_gone());
         sessions.sort_unstable_by_key(|session| session.id);
         sessions
@@ -166,16 +166,16 @@ impl Kernel {
     pub(crate) fn status(&self, mut builder: status::Builder<'_>) {
         let mut devices = builder.reborrow().init_devices(length(self.devices.len()));
         for (at, device) in (0u32..).zip(&self.devices) {
-            let running = device.running();
+            let running = device.executor.running();
             let mut status = devices.reborrow().get(at);
-            status.set_index(device.index);
+            status.set_index(device.executor.index);
             status.set_executor_pid(running.as_ref().map_or(0, |running| running.pid));
-            status.set_executor_starts(device.starts());
-            status.set_standby_pid(device.standby_pid());
-            status.set_failovers(device.failovers());
-            status.set_warm(device.warm());
-            status.set_unclaimed_bytes(device.unclaimed());
-            let [compiled, kept, loaded] = device.images();
+            status.set_executor_starts(device.executor.starts());
+            status.set_standby_pid(device.executor.standby_pid());
+            status.set_failovers(device.executor.failovers());
+            status.set_warm(device.executor.warm());
+            status.set_unclaimed_bytes(device.executor.unclaimed());
+            let [compiled, kept, loaded] = device.executor.images();
             status.set_images_compiled(compiled);
             status.set_images_kept(kept);
             status.set_images_loaded(loaded);
@@ -187,7 +187,7 @@ impl Kernel {
             status.set_swap_ins(ins);
             status.set_swapped_bytes(moved_bytes);
             write_modules(device, status.reborrow().init_modules(length(device.modules.borrow().len())));
-            let ledger = device.ledger.borrow();
+            let ledger = device.executor.ledger.borrow();
             status.set_charged_bytes(ledger.used().get(Resource::DeviceBytes));
             write_columns(ledger.used(), ledger.limits(), status.init_ledger(columns()));
         }
@@ -198,7 +198,7 @@ impl Kernel {
             let mut status = list.reborrow().get(at);
             status.set_id(session.id);
             status.set_name(&session.name);
-            status.set_device(session.device.index);
+            status.set_device(session.device.executor.index);
             status.set_pid(session.pid);
             status.set_buffer_bytes(session.own_bytes());
             status.set_arena_bytes(used.get(Resource::DeviceBytes));
@@ -213,7 +213,8 @@ impl Kernel {
             status.set_suspended(session.is_suspended());
             status.set_granted(length(session.granted_count()));
             status.set_quarantined_bytes(session.quarantined_bytes());
-            let alone = session.device.is_isolated().then(|| session.device.running()).flatten();
+            let alone =
+                session.device.executor.is_isolated().then(|| session.device.executor.running()).flatten();
             status.set_executor_pid(alone.map_or(0, |running| running.pid));
             session.write_ledger(status.init_ledger(columns()));
         }
@@ -234,7 +235,7 @@ impl Kernel {
         }
         let stuck = sessions.iter().any(|session| !session.is_gone());
         self.devices.iter().filter(|_| !stuck).find_map(|device| {
-            let used = device.ledger.borrow().used();
+            let used = device.executor.ledger.borrow().used();
             let charged = (used != Amounts::NONE).then(|| format!("charges: {used:?}"));
             device.registry.leftovers().or_else(|| device.sturdy.leftovers()).or(charged)
         })

@@ -22,11 +22,11 @@ use tokio::task::{JoinSet, LocalSet};
 use crate::{
     Config, Error,
     compile::process::Compiler,
-    executor_proxy::Device,
     kernel::Kernel,
     modules::protected::Known,
     principals::{Counted, Lines, Principals},
     rpc::{client, operator},
+    session::device::Device,
     transport::{
         descriptors::{self, Tokens},
         door::Door,

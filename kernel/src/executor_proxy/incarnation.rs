@@ -4,7 +4,7 @@ use std::{cell::RefCell, rc::Rc};
 
 use bulkhead_mm::Slot;
 use bulkhead_schema::{Error, ErrorCode};
-use tokio::sync::Notify;
+use tokio::{process::Child, sync::Notify};
 
 use crate::executor_proxy::{answer::DeviceInfo, cell, link::Link};
 
@@ -104,4 +104,12 @@ impl Drop for SlotLease {
         }
         self.incarnation.slot_freed.notify_waiters();
     }
+}
+
+/// A second executor.
+pub(super) struct Standby {
+    pub(super) incarnation: Rc<Incarnation>,
+    pub(super) child: Option<Child>,
+    /// Whether it knows every session that was there when it came, but those that did not rest.
+    pub(super) is_ready: bool,
 }

@@ -1,8 +1,7 @@
 //! Executors of isolated sessions: each has one session, and ends with it.
 //!
-//! Such an executor is a [`Device`] of its own, which has the ledger and the registry of the device that it is on: its session
-//! draws on the same memory, and no handle means two things. What is another executor's is refused where it is named, as
-//! after the loss of one.
+//! Such an executor has a proxy of its own, which has the ledger of the device that it is on: its session draws on the same
+//! memory.
 
 use std::{
     cell::{Cell, RefCell},
@@ -13,13 +12,12 @@ use std::{
 use bulkhead_schema::{Error, ErrorCode};
 use tokio::sync::{Notify, oneshot, watch};
 
-use crate::executor_proxy::{Device, DeviceInfo, Incarnation, Output, Pool, State};
+use crate::executor_proxy::{DeviceInfo, ExecutorProxy, Incarnation, Output, Pool, State};
 use crate::{
     ExecutorSource,
     compile::places::Places,
     principals::{Counted, Party},
     refusal::internal,
-    session::swap::device::Mover,
 };
 
 /// What the driver takes of the device for a process, beside what that allocates: 524 MiB and what PyTorch's libraries add
@@ -68,7 +66,7 @@ fn without(command: &[OsString]) -> Vec<OsString> {
 }
 
 /// Says that an executor has ended, however that came about.
-struct Ended(Rc<Device>);
+struct Ended(Rc<ExecutorProxy>);
 
 impl Drop for Ended {
     fn drop(&mut self) {
@@ -78,7 +76,7 @@ impl Drop for Ended {
     }
 }
 
-impl Device {
+impl ExecutorProxy {
     /// An executor for one session, with what that is charged for it. It is one that waited, or else one that is started when it
     /// is this party's turn. Whatever becomes of who asks, the charges are not given back before the process is gone.
     pub(crate) async fn isolate<C: 'static>(
@@ -129,8 +127,6 @@ impl Device {
             index: self.index,
             source: ExecutorSource::Command(without(command)),
             environment: self.environment.clone(),
-            modules: RefCell::default(),
-            next_module: Cell::new(1),
             limits: self.limits,
             state: watch::Sender::new(State::Starting),
             standby: RefCell::default(),
@@ -140,15 +136,11 @@ impl Device {
             wanted: Notify::new(),
             local_bytes: Cell::new(0),
             ledger: Rc::clone(&self.ledger),
-            registry: Rc::clone(&self.registry),
-            sturdy: Rc::clone(&self.sturdy),
             starting: Places::new(0, Counted::Waits),
             pool: Pool::new(0),
             cells: Rc::clone(&self.cells),
             isolated: Some(Ending::new()),
-            mover: Mover::new(),
             unclaimed: Cell::new(0),
-            looking_for_room: Cell::new(0),
         });
         let started = alone.launch().await?;
         let incarnation = Rc::clone(&started.incarnation);

@@ -7,10 +7,9 @@
 //! Memory that was handed out by a descriptor belongs to no process once its maker has given it back, however long somebody keeps
 //! it, and NVIDIA's word does not say who does. Sessions may not use what is taken so, and `bulkhead status` tells it.
 
-use std::{collections::HashMap, rc::Rc};
+use std::collections::HashMap;
 
-use crate::executor_proxy::{Answer, Device, Incarnation};
-use crate::session::Session;
+use crate::executor_proxy::{ExecutorProxy, Incarnation};
 
 /// Readings in a row that have to agree: memory that was just given back is counted for a moment longer.
 const READINGS: usize = 3;
@@ -37,7 +36,7 @@ impl Meter {
 
 /// The last readings of what is taken of the device beside what processes have.
 #[derive(Default)]
-struct Rest {
+pub(crate) struct Rest {
     last: [u64; READINGS],
     next: usize,
     readings: usize,
@@ -47,7 +46,7 @@ struct Rest {
 
 impl Rest {
     /// Notes a reading. Answers what is taken by nobody who is known, and not by the driver itself.
-    fn read(&mut self, rest: u64) -> u64 {
+    pub(crate) fn read(&mut self, rest: u64) -> u64 {
         if let Some(last) = self.last.get_mut(self.next) {
             *last = rest;
         }
@@ -66,13 +65,13 @@ impl Rest {
 }
 
 /// What NVIDIA's library says.
-struct Taken {
+pub(crate) struct Taken {
     all: Option<u64>,
-    of_process: HashMap<u64, u64>,
+    pub(crate) of_process: HashMap<u64, u64>,
 }
 
 impl Taken {
-    fn of(words: &[u64]) -> Option<Self> {
+    pub(crate) fn of(words: &[u64]) -> Option<Self> {
         let pairs = words.chunks_exact(2).filter_map(|pair| Some((*pair.first()?, *pair.get(1)?)));
         let mut of_process: HashMap<_, _> = pairs.collect();
         let all = of_process.remove(&0);
@@ -80,15 +79,15 @@ impl Taken {
     }
 
     /// What no process has; unknown where it is not told of every process what it has.
-    fn rest(&self) -> Option<u64> {
+    pub(crate) fn rest(&self) -> Option<u64> {
         let all = self.all?;
         Some(all.saturating_sub(self.of_process.values().fold(0, |sum, bytes| sum.saturating_add(*bytes))))
     }
 }
 
-impl Device {
+impl ExecutorProxy {
     /// Notes how much is taken by nobody who is known, and keeps sessions from relying on it.
-    fn set_unclaimed(&self, shared: &Incarnation, bytes: u64) {
+    pub(crate) fn set_unclaimed(&self, shared: &Incarnation, bytes: u64) {
         let (before, now) = (self.unclaimed.get(), if bytes > TOLERATED_BYTES { bytes } else { 0 });
         if before == now {
             return;
@@ -107,50 +106,6 @@ impl Device {
     /// How much of its memory is taken by nobody who is known.
     pub(crate) fn unclaimed(&self) -> u64 {
         self.unclaimed.get()
-    }
-
-    /// Reads the meters. Never ends.
-    pub(super) async fn keep_metering(self: Rc<Self>) {
-        let (mut is_told, mut is_known, mut rest) = (false, true, Rest::default());
-        loop {
-            tokio::time::sleep(self.limits.second).await;
-            let sessions: Vec<(Rc<Session>, u64)> = self
-                .registry
-                .sessions()
-                .into_iter()
-                .filter(|session| {
-                    // Sessions opened from it draw on its account, and have its process.
-                    session.device.is_isolated() && session.parent().is_none() && session.live().is_ok()
-                })
-                .map(|session| (Rc::clone(&session), session.charged_for_process()))
-                .collect();
-            // Whoever nobody knows anything of is asked only where there is somebody to meter.
-            let wanted = is_known || !sessions.is_empty();
-            let Some(shared) = self.running().filter(|_| wanted) else { continue };
-            let asked = shared.link.call(None, Vec::new(), |mut request| request.set_taken_memory(()));
-            let taken = match asked.await {
-                Ok(Answer::Words(words)) => Taken::of(&words),
-                Ok(_) => None,
-                Err(error) => {
-                    // The software GPU has nobody who could tell, and nothing that is taken beside.
-                    if !is_told && !sessions.is_empty() && shared.info.backend != "software" {
-                        is_told = true;
-                        tracing::warn!(device = self.index, %error, "what processes take of the device is not known, nor charged");
-                    }
-                    None
-                }
-            };
-            is_known = taken.is_some();
-            let Some(taken) = taken else { continue };
-            if let Some(now) = taken.rest() {
-                self.set_unclaimed(&shared, rest.read(now));
-            }
-            for (session, before) in sessions {
-                if let Some(taken) = taken.of_process.get(&u64::from(session.incarnation().pid)) {
-                    session.meter(*taken, before);
-                }
-            }
-        }
     }
 }
 

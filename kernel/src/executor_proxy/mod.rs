@@ -40,20 +40,13 @@ pub use crate::executor_proxy::cell::Cells;
 pub(crate) use crate::executor_proxy::incarnation::{Incarnation, SlotLease};
 pub(crate) use crate::executor_proxy::isolated::context_bytes;
 pub(crate) use crate::executor_proxy::link::{Answering, Link, Request, no_descriptors};
-pub(crate) use crate::executor_proxy::metering::{Meter, TOLERATED_BYTES};
+pub(crate) use crate::executor_proxy::metering::{Meter, Rest, TOLERATED_BYTES, Taken};
 pub(crate) use crate::executor_proxy::output::{OUTPUT_KEPT_BYTES, Output, Written};
 pub(crate) use crate::executor_proxy::passed::Passed;
 
 use crate::{
-    ExecutorSource, Limits,
-    compile::places::Places,
-    executor_proxy::pool::Pool,
-    faults::Faults,
-    ledger::DeviceLedger,
-    modules::protected::Known,
-    principals::Counted,
-    session::{Registry, sturdy::Sturdies, swap::device::Mover},
-    transport::packets::Packets,
+    ExecutorSource, Limits, compile::places::Places, executor_proxy::pool::Pool, ledger::DeviceLedger,
+    principals::Counted, transport::packets::Packets,
 };
 
 /// An executor that lived shorter than this, in seconds, ended soon after its start.
@@ -95,18 +88,14 @@ impl Process {
     }
 }
 
-/// One device and whichever executor serves it.
-pub(crate) struct Device {
+/// The executors of one device: whichever serves it, and those that wait to.
+pub(crate) struct ExecutorProxy {
     pub(crate) index: u32,
     source: ExecutorSource,
     environment: Vec<(OsString, OsString)>,
-    /// Protected modules that sessions may claim.
-    pub(crate) modules: RefCell<Vec<Rc<Known>>>,
-    /// What the next that is claimed is called.
-    next_module: Cell<u32>,
     limits: Limits,
     state: watch::Sender<State>,
-    standby: RefCell<Option<standby::Standby>>,
+    standby: RefCell<Option<incarnation::Standby>>,
     failovers: Cell<u32>,
     /// Images that were loaded: compiled, kept, loaded already.
     images: Cell<[u32; 3]>,
@@ -116,10 +105,6 @@ pub(crate) struct Device {
     local_bytes: Cell<u64>,
     /// Who uses how much of it.
     pub(crate) ledger: Rc<DeviceLedger>,
-    /// Who may do what with which part of it.
-    pub(crate) registry: Rc<Registry>,
-    /// Tokens, and what they stand for.
-    pub(crate) sturdy: Rc<Sturdies>,
     /// Where executors of isolated sessions start, and those that have started.
     starting: Rc<Places>,
     pool: Pool,
@@ -127,28 +112,21 @@ pub(crate) struct Device {
     cells: Rc<cell::CellBlock>,
     /// Where its executor is one isolated session's alone.
     isolated: Option<isolated::Ending>,
-    /// Moves sessions to host memory and back.
-    pub(crate) mover: Mover,
     /// Memory of the device that is taken by nobody who is known.
     unclaimed: Cell<u64>,
-    /// How many calls look for room that others are about to leave.
-    pub(crate) looking_for_room: Cell<u32>,
 }
 
-impl Device {
+impl ExecutorProxy {
     pub(crate) fn new(
         index: u32,
         (source, environment): (ExecutorSource, Vec<(OsString, OsString)>),
-        modules: Vec<Rc<Known>>,
         (limits, cells): (Limits, Cells),
+        ledger: Rc<DeviceLedger>,
     ) -> Self {
-        let faults = Rc::<Faults>::default();
         Self {
             index,
             source,
             environment,
-            modules: RefCell::new(modules),
-            next_module: Cell::new(1),
             limits,
             state: watch::Sender::new(State::Starting),
             standby: RefCell::default(),
@@ -157,16 +135,12 @@ impl Device {
             starts: Cell::new(0),
             wanted: Notify::new(),
             local_bytes: Cell::new(0),
-            ledger: DeviceLedger::new(Rc::clone(&faults)),
-            registry: Rc::new(Registry::new(faults)),
-            sturdy: Rc::default(),
+            ledger,
             starting: Places::new(limits::ISOLATED_STARTS_MAX, Counted::Waits),
             pool: Pool::new(limits.warm),
             cells: cell::CellBlock::new(cells),
             isolated: None,
-            mover: Mover::new(),
             unclaimed: Cell::new(0),
-            looking_for_room: Cell::new(0),
         }
     }
 
@@ -221,14 +195,9 @@ impl Device {
         self.images.get()
     }
 
-    /// What executors call a module that no module was called before.
-    pub(crate) fn next_module(&self) -> Result<u32, Error> {
-        let number = self.next_module.get();
-        let next = number
-            .checked_add(1)
-            .ok_or_else(|| Error::new(ErrorCode::LimitReached, "this kernel has made all modules it can"))?;
-        self.next_module.set(next);
-        Ok(number)
+    /// What bounds it.
+    pub(crate) fn limits(&self) -> Limits {
+        self.limits
     }
 
     /// How often an executor was started.
@@ -273,13 +242,8 @@ impl Device {
         }
     }
 
-    /// Keeps an executor running, and a standby where that is wanted. Never ends.
+    /// Keeps an executor running, and some for isolated sessions ready. Never ends.
     pub(crate) async fn supervise(self: Rc<Self>) {
-        tokio::task::spawn_local(Rc::clone(&self).give_back_areas(self.limits.second));
-        if self.limits.standby {
-            tokio::task::spawn_local(Rc::clone(&self).keep_standby());
-        }
-        tokio::task::spawn_local(Rc::clone(&self).keep_metering());
         if self.limits.warm > 0 {
             tokio::task::spawn_local(Rc::clone(&self).keep_pool());
         }

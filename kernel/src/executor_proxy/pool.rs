@@ -12,14 +12,14 @@ use std::{
 use bulkhead_schema::limits;
 use tokio::sync::Notify;
 
-use crate::executor_proxy::{Device, DeviceInfo, Incarnation, isolated::context_bytes};
+use crate::executor_proxy::{DeviceInfo, ExecutorProxy, Incarnation, isolated::context_bytes};
 
 /// The executors of a device that wait.
 pub(super) struct Pool {
     /// How many there should be.
     size: u32,
     /// Those that have waited longest first.
-    waiting: RefCell<VecDeque<(Rc<Device>, Rc<Incarnation>)>>,
+    waiting: RefCell<VecDeque<(Rc<ExecutorProxy>, Rc<Incarnation>)>>,
     /// Told when there are fewer.
     fewer: Notify,
     /// Whether one is just starting; told when it has started, or has not.
@@ -44,7 +44,7 @@ impl Pool {
     }
 
     /// The one that has waited longest and is alive.
-    pub(super) fn take(&self) -> Option<(Rc<Device>, Rc<Incarnation>)> {
+    pub(super) fn take(&self) -> Option<(Rc<ExecutorProxy>, Rc<Incarnation>)> {
         let taken = std::iter::from_fn(|| self.waiting.borrow_mut().pop_front())
             .find(|(_, incarnation)| incarnation.link.failure().is_none());
         if self.size > 0 {
@@ -54,7 +54,7 @@ impl Pool {
     }
 
     /// The same, or the one that is just starting, once it has.
-    pub(super) async fn take_soon(&self) -> Option<(Rc<Device>, Rc<Incarnation>)> {
+    pub(super) async fn take_soon(&self) -> Option<(Rc<ExecutorProxy>, Rc<Incarnation>)> {
         loop {
             let taken = self.take();
             if taken.is_some() || !self.is_starting.get() {
@@ -76,7 +76,7 @@ impl Pool {
     }
 }
 
-impl Device {
+impl ExecutorProxy {
     /// How many executors wait for an isolated session.
     pub(crate) fn warm(&self) -> u32 {
         self.pool.len()

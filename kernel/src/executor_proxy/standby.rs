@@ -2,21 +2,9 @@
 
 use std::rc::Rc;
 
-use futures::future;
-use tokio::{process::Child, sync::oneshot};
+use crate::executor_proxy::{ExecutorProxy, Incarnation, Process, Started, finish, incarnation::Standby};
 
-use crate::executor_proxy::{Device, Incarnation, Process, Started, finish};
-use crate::session::Session;
-
-/// A second executor.
-pub(super) struct Standby {
-    incarnation: Rc<Incarnation>,
-    child: Option<Child>,
-    /// Whether it knows every session that was there when it came, but those that did not rest.
-    is_ready: bool,
-}
-
-impl Device {
+impl ExecutorProxy {
     /// The second executor, as long as there is one: new sessions are told to it too.
     pub(crate) fn standby(&self) -> Option<Rc<Incarnation>> {
         let standby = self.standby.borrow();
@@ -51,8 +39,8 @@ impl Device {
         Some(Started { incarnation: standby.incarnation, process })
     }
 
-    /// Keeps a standby for whichever executor serves. Never ends.
-    pub(super) async fn keep_standby(self: Rc<Self>) {
+    /// Keeps a standby for whichever executor serves, and has each told of every session. Never ends.
+    pub(crate) async fn keep_standby(self: Rc<Self>, tell: impl AsyncFn(Rc<Incarnation>)) {
         loop {
             if let Err(error) = self.wait().await {
                 tracing::info!(device = self.index, %error, "no executor that a standby could stand by");
@@ -60,7 +48,7 @@ impl Device {
                 continue;
             }
             match self.launch().await {
-                Ok(started) => self.stand_by(started).await,
+                Ok(started) => self.stand_by(started, &tell).await,
                 Err(error) => tracing::warn!(device = self.index, %error, "no standby starts"),
             }
             tokio::time::sleep(self.limits.second / 5).await;
@@ -68,10 +56,10 @@ impl Device {
     }
 
     /// One standby's time until it takes over or is lost.
-    async fn stand_by(&self, started: Started) {
+    async fn stand_by(&self, started: Started, tell: &impl AsyncFn(Rc<Incarnation>)) {
         let Started { incarnation, process: Process { child, .. } } = started;
         self.standby.replace(Some(Standby { incarnation: Rc::clone(&incarnation), child, is_ready: false }));
-        let told = self.tell(&incarnation);
+        let told = tell(Rc::clone(&incarnation));
         tokio::pin!(told);
         loop {
             let Some(is_ready) = self.is_ready(&incarnation) else {
@@ -112,18 +100,5 @@ impl Device {
             standby.is_ready = true;
             tracing::info!(device = self.index, pid = incarnation.pid, "a standby is ready");
         }
-    }
-
-    /// Has a standby told of every session, from here on; ends once it knows all of them but those that do not rest.
-    async fn tell(&self, standby: &Rc<Incarnation>) {
-        let follow = |session: Rc<Session>| {
-            let (awaited, told) = oneshot::channel();
-            tokio::task::spawn_local(session.follow(Rc::clone(standby), awaited));
-            told
-        };
-        // An isolated session has an executor of its own, with which it ends.
-        let sessions = self.registry.sessions().into_iter().filter(|session| !session.device.is_isolated());
-        let told: Vec<_> = sessions.map(follow).collect();
-        future::join_all(told).await;
     }
 }

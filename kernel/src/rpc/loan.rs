@@ -20,7 +20,6 @@ use rustix::process::{Signal, pidfd_send_signal};
 use tokio::{io::unix::AsyncFd, sync::watch};
 
 use crate::{
-    executor_proxy::Device,
     ledger::Charge,
     principals::{Counted, Taken},
     refusal::internal,
@@ -32,6 +31,7 @@ use crate::{
         connection::{Connection, gone},
         served::Served,
     },
+    session::device::Device,
     transport::descriptors::{OnTheWay, Token},
 };
 

@@ -5,10 +5,10 @@ use std::rc::Rc;
 use bulkhead_schema::{Error, ErrorCode, Handle, limits};
 
 use crate::{
-    executor_proxy::{Device, EntryInfo},
+    executor_proxy::EntryInfo,
     principals::Counted,
     rpc::connection::Connection,
-    session::{OpenSession, Opening, Parent, Session, Terms},
+    session::{OpenSession, Opening, Parent, Session, Terms, device::Device},
     transport::descriptors::Token,
 };
 

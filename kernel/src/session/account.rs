@@ -10,9 +10,9 @@ use std::{
 use bulkhead_mm::{Account, Amounts, Resource};
 use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp::column, limits};
 
-use crate::session::{Parent, Session};
+use crate::session::{Parent, Session, device::Device};
 use crate::{
-    executor_proxy::{self, Answer, Device},
+    executor_proxy::{self, Answer},
     ledger::{Charge, Spending, write_columns},
     refusal,
     transport::descriptors::{OnTheWay, Parcel},
@@ -31,7 +31,7 @@ pub(super) struct NewAccount {
 impl NewAccount {
     /// An account of a session's own, or one below its parent's.
     pub(super) fn open(device: &Rc<Device>, parent: Option<&Parent>, most: Amounts) -> Result<Self, Error> {
-        let mut ledger = device.ledger.borrow_mut();
+        let mut ledger = device.executor.ledger.borrow_mut();
         let account = match parent {
             None => ledger.open(most),
             Some(parent) => {
@@ -43,11 +43,11 @@ impl NewAccount {
     }
 
     pub(super) fn charge(&self, resource: Resource, amount: u64) -> Result<Charge, Error> {
-        Charge::new(&self.device.ledger, self.account, resource, amount)
+        Charge::new(&self.device.executor.ledger, self.account, resource, amount)
     }
 
     pub(super) fn most(&self) -> Amounts {
-        self.device.ledger.borrow().limits_of(self.account)
+        self.device.executor.ledger.borrow().limits_of(self.account)
     }
 
     pub(super) fn keep(mut self) -> Account {
@@ -59,7 +59,7 @@ impl NewAccount {
 impl Drop for NewAccount {
     fn drop(&mut self) {
         if !self.kept {
-            let closed = self.device.ledger.borrow_mut().close(self.account);
+            let closed = self.device.executor.ledger.borrow_mut().close(self.account);
             self.device.registry.expect(closed.map_err(refusal::ledger), "close a new account");
         }
     }
@@ -111,7 +111,7 @@ impl Session {
 
     /// What it uses.
     pub(crate) fn used(&self) -> Amounts {
-        self.device.ledger.borrow().used_by(self.account)
+        self.device.executor.ledger.borrow().used_by(self.account)
     }
 
     /// What it is charged of the device's memory for what its process is known to have taken.
@@ -151,7 +151,7 @@ impl Session {
 
     /// What it could use at most, were it alone.
     pub(super) fn most(&self) -> Amounts {
-        self.device.ledger.borrow().limits_of(self.account)
+        self.device.executor.ledger.borrow().limits_of(self.account)
     }
 
     /// Charges the account until the result is dropped, or for longer if that is [kept](Charge::keep).
@@ -159,7 +159,7 @@ impl Session {
         if resource == Resource::Capabilities {
             self.may_end_more()?;
         }
-        Charge::new(&self.device.ledger, self.account, resource, amount)
+        Charge::new(&self.device.executor.ledger, self.account, resource, amount)
     }
 
     /// Keeps a charge for as long as the session is there.
@@ -168,7 +168,7 @@ impl Session {
     }
 
     pub(crate) fn refund(&self, resource: Resource, amount: u64) {
-        let refunded = self.device.ledger.borrow_mut().refund(self.account, resource, amount);
+        let refunded = self.device.executor.ledger.borrow_mut().refund(self.account, resource, amount);
         // The account of a session that is gone has been closed, and everything with it refunded.
         if let Err(error) = refunded
             && !self.is_gone()
@@ -179,7 +179,7 @@ impl Session {
 
     /// Time for an image: as much as its compilers may take, or what is left.
     pub(super) fn compile_time(&self) -> Result<CompileTime, Error> {
-        let left = self.device.ledger.borrow().left(self.account, Resource::CompileMilliseconds);
+        let left = self.device.executor.ledger.borrow().left(self.account, Resource::CompileMilliseconds);
         let wanted = (2 * limits::COMPILE_SECONDS * 1000).min(left).max(1);
         let charge = self.charge(Resource::CompileMilliseconds, wanted)?;
         Ok(CompileTime { charge, spent: Cell::new(Duration::ZERO) })
@@ -265,7 +265,7 @@ impl Session {
             let error = refusal::internal(format!("{left:?} are charged to a session that has nothing"));
             self.registry().expect::<()>(Err(error), "close an account");
         }
-        match self.device.ledger.borrow_mut().close(self.account) {
+        match self.device.executor.ledger.borrow_mut().close(self.account) {
             Ok(refunded) => {
                 if let Some(unsaid) = self.party.line() {
                     tracing::info!(target: "bulkhead::audit", session = self.id, ?refunded, unsaid, "session gone");

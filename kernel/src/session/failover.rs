@@ -5,6 +5,7 @@ use std::{future::Future, os::fd::OwnedFd, rc::Rc, time::Duration};
 use bulkhead_caps::Kind;
 use bulkhead_mm::{Range, Resource};
 use bulkhead_schema::{Error, ErrorCode, Handle, limits};
+use futures::future;
 use tokio::sync::oneshot;
 
 use crate::{
@@ -13,8 +14,9 @@ use crate::{
     refusal::internal,
     registry::{Loaded, What},
     session::{
-        Bound, Object, Session,
-        memory::accept::Mapping,
+        Bound, Object, Session, Told,
+        device::Device,
+        memory::mapping::Mapping,
         requests::{write_bindings, write_range},
     },
 };
@@ -24,26 +26,12 @@ const BINDINGS_PER_PACKET: usize = 1000;
 /// How often it is seen whether sessions are at rest.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What a standby knows of a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Told {
-    /// It does not do what the session's executor does. Its keeper has the session closed there.
-    Behind,
-    /// Too little to go on with it.
-    Nothing,
-    /// What it was told is not answered.
-    Some,
-    /// All that is its own. What it has of others is missing.
-    Own,
-    All,
-}
-
 /// Held for whoever waits until a standby knows a session, and dropped once nobody should.
 pub(crate) type Awaited = oneshot::Sender<()>;
 
 /// What a session has of others: their memory, by the handles that it was accepted for, and entries of its parent's.
 struct Others {
-    memory: Vec<(Handle, Rc<Mapping>)>,
+    memory: Vec<(Handle, Rc<Mapping<Session>>)>,
     lent: Vec<(Handle, Handle)>,
 }
 
@@ -436,7 +424,7 @@ impl Session {
     }
 
     /// The mapping that a capability was accepted for, or the one that it was derived from.
-    fn mapping_of(&self, handle: Handle, parent: Option<Handle>) -> Option<Rc<Mapping>> {
+    fn mapping_of(&self, handle: Handle, parent: Option<Handle>) -> Option<Rc<Mapping<Session>>> {
         let mappings = self.mappings.borrow();
         if mappings.is_empty() {
             return None;
@@ -559,4 +547,20 @@ impl Session {
 /// Whether an executor says that it knows of no such session.
 fn is_unknown(error: &Error) -> bool {
     matches!(error.code, ErrorCode::NotFound | ErrorCode::InvalidHandle | ErrorCode::SessionLost)
+}
+
+impl Device {
+    /// Has a standby told of every session, from here on; ends once it knows all of them but those that do not rest.
+    pub(super) async fn tell(&self, standby: Rc<Incarnation>) {
+        let follow = |session: Rc<Session>| {
+            let (awaited, told) = oneshot::channel();
+            tokio::task::spawn_local(session.follow(Rc::clone(&standby), awaited));
+            told
+        };
+        // An isolated session has an executor of its own, with which it ends.
+        let sessions =
+            self.registry.sessions().into_iter().filter(|session| !session.device.executor.is_isolated());
+        let told: Vec<_> = sessions.map(follow).collect();
+        future::join_all(told).await;
+    }
 }

@@ -7,14 +7,17 @@
 
 pub(crate) mod account;
 pub(crate) mod code;
+pub(crate) mod device;
 pub(crate) mod failover;
 pub(crate) mod holder;
 pub(crate) mod memory;
 pub(crate) mod opening;
+mod passing;
 pub(crate) mod reclaim;
 pub(crate) mod reference;
 pub(crate) mod requests;
-pub(crate) mod sturdy;
+mod states;
+mod supervising;
 pub(crate) mod swap;
 pub(crate) mod terms;
 
@@ -35,31 +38,26 @@ use tokio::time::Instant;
 pub(crate) use crate::session::memory::Home;
 pub(crate) use crate::session::opening::{OpenSession, Opening};
 pub(crate) use crate::session::requests::Bound;
+pub(crate) use crate::session::states::{Phase, Told};
 pub(crate) use crate::session::terms::Terms;
 
 use crate::{
     Limits,
-    executor_proxy::{self, Device, Incarnation, SlotLease},
+    executor_proxy::{self, ExecutorProxy, Incarnation, SlotLease},
     ledger::Charge,
     principals::{Counted, Party, Taken},
     refusal::{self, internal},
     registry::{self, Batch, Loaded, SturdyToken, Tally, What},
     session::{
-        memory::{accept::Mapping, cuts::Cuts},
-        reclaim::Passing,
+        code::{gates::Accepted, offer::Offer},
+        device::Device,
+        memory::{cuts::Cuts, mapping::Mapping},
+        passing::{Drains, Passing},
         reference::{Facet, Reference, Share},
+        swap::state::Swap,
     },
     transport::descriptors::{Descriptors, Token},
 };
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Phase {
-    Open,
-    Over,
-    /// The executor has let go of it.
-    Closed,
-    Gone,
-}
 
 /// The capabilities of sessions, and what these name.
 pub(crate) type Registry = registry::Registry<Session>;
@@ -91,7 +89,7 @@ pub(crate) struct Session {
     standby: RefCell<Option<Rc<Incarnation>>>,
     slot: Slot,
     lease: RefCell<Option<SlotLease>>,
-    told: watch::Sender<failover::Told>,
+    told: watch::Sender<Told>,
     /// The standby that it is told to, or was.
     follows: RefCell<Option<Rc<Incarnation>>>,
     /// How often memory of it is being handed to the standby.
@@ -145,9 +143,9 @@ pub(crate) struct Session {
     /// Addresses of the lower half that its client put aside.
     reservations: RefCell<Reservations>,
     /// Memory of others that is mapped here, by the handles of the capabilities it was accepted for.
-    mappings: RefCell<HashMap<Handle, Rc<Mapping>>>,
+    mappings: RefCell<HashMap<Handle, Rc<Mapping<Self>>>>,
     /// Gates of modules that its kernels may call, by the handles of the capabilities they were accepted for.
-    gates: RefCell<HashMap<Handle, code::modules::Accepted>>,
+    gates: RefCell<HashMap<Handle, Accepted>>,
     /// Objects of its own.
     objects: RefCell<HashSet<ObjectId>>,
     /// Those of them that are device memory: all that `status` goes through, since signals are many and cheap.
@@ -164,7 +162,7 @@ pub(crate) struct Session {
     pub(crate) granted: RefCell<VecDeque<(Reference, Facet, Charge)>>,
     pub(crate) granted_more: Notify,
     /// Images that were offered, and the descriptors of those that have arrived.
-    offers: RefCell<HashMap<Token, code::images::Offer>>,
+    offers: RefCell<HashMap<Token, Offer>>,
     /// How many changes of this session's memory or code the executor is busy with.
     changes: watch::Sender<usize>,
     /// Held while an image of this session is compiled and loaded.
@@ -186,7 +184,7 @@ pub(crate) struct Session {
     others_on_their_way: Rc<Cell<u32>>,
     /// Batches that the executor was not told of yet.
     unsevered: watch::Sender<usize>,
-    drains: reclaim::Drains,
+    drains: Drains,
     /// Batches that are on their way back.
     reaping: watch::Sender<usize>,
     /// Those of them whose device memory may be mapped still.
@@ -194,7 +192,7 @@ pub(crate) struct Session {
     /// The executor does not close it, and nobody knows what is left of it there.
     stuck: Cell<bool>,
     /// Whether and how its memory lies in host memory.
-    swap: swap::Swap,
+    swap: Swap,
     /// Whose it is.
     pub(crate) party: Rc<Party>,
     /// Its place among the sessions of its process, until it is gone.
@@ -380,7 +378,7 @@ impl Session {
     /// Ends an executor that is its alone, and waits until the process is gone, and with it all that was the device's.
     async fn end_alone(&self) {
         if self.alone.take().is_some() {
-            self.device.until_ended().await;
+            self.device.executor.until_ended().await;
         }
     }
 
@@ -508,20 +506,20 @@ impl Session {
     }
 }
 
-/// A device whose executor, where it is one session's alone, ends with this.
+/// An executor that ends with this, where it is one session's alone.
 struct Alone {
-    device: Rc<Device>,
+    executor: Rc<ExecutorProxy>,
     /// What is charged for it as long as there is no session.
     charges: Vec<Charge>,
 }
 
 impl Drop for Alone {
     fn drop(&mut self) {
-        self.device.end_isolated();
-        let (device, charges) = (Rc::clone(&self.device), std::mem::take(&mut self.charges));
-        if device.is_isolated() && !charges.is_empty() {
+        self.executor.end_isolated();
+        let (executor, charges) = (Rc::clone(&self.executor), std::mem::take(&mut self.charges));
+        if executor.is_isolated() && !charges.is_empty() {
             tokio::task::spawn_local(async move {
-                device.until_ended().await;
+                executor.until_ended().await;
                 drop(charges);
             });
         }

@@ -15,17 +15,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Limits,
-    executor_proxy::{self, Answer, Device, EntryInfo, Incarnation, SlotLease, no_descriptors},
+    executor_proxy::{self, Answer, EntryInfo, Incarnation, SlotLease, no_descriptors},
     ledger::Charge,
     principals::{Party, Taken},
     refusal::internal,
     session::{
         Alone, DESCRIPTORS, Parent, Phase, Ring, SHARED_BYTES, Session,
         account::NewAccount,
-        failover,
+        device::Device,
         memory::{self, cuts::Cuts},
-        reclaim::{self, Passing},
-        swap,
+        passing::{Drains, Passing},
+        states::Told,
+        swap::state::Swap,
         terms::{Domain, Terms},
     },
 };
@@ -115,7 +116,7 @@ impl Session {
         let isolated = parent.is_none() && terms.domain == Domain::Isolated;
         let incarnation = match &parent {
             Some(parent) => parent.session.incarnation(),
-            None => device.wait().await?,
+            None => device.executor.wait().await?,
         };
         is_confined(&incarnation, isolated)?;
         let account = NewAccount::open(
@@ -133,8 +134,8 @@ impl Session {
             false => (device, incarnation, charges),
         };
         // From when its session is over on, an executor of its own ends.
-        let alone = Alone { device: Rc::clone(&device), charges };
-        let is_wide = device.is_isolated() && incarnation.runs_machine_code();
+        let alone = Alone { executor: Rc::clone(&device.executor), charges };
+        let is_wide = device.executor.is_isolated() && incarnation.runs_machine_code();
         let lease = if is_wide { incarnation.lease_wide() } else { incarnation.lease() };
         let lease = lease.ok_or_else(|| {
             Error::new(ErrorCode::LimitReached, "the device has as many sessions as it can have")
@@ -208,7 +209,7 @@ impl Session {
             standby: RefCell::default(),
             slot,
             lease: RefCell::new(Some(lease)),
-            told: watch::Sender::new(failover::Told::Nothing),
+            told: watch::Sender::new(Told::Nothing),
             follows: RefCell::default(),
             adopting: watch::Sender::new(0),
             standby_lease: RefCell::default(),
@@ -261,11 +262,11 @@ impl Session {
             on_their_way: Cell::new(0),
             others_on_their_way: Rc::default(),
             unsevered: watch::Sender::new(0),
-            drains: reclaim::Drains::default(),
+            drains: Drains::default(),
             reaping: watch::Sender::new(0),
             unmapping: Cell::new(0),
             stuck: Cell::new(false),
-            swap: swap::Swap::new(),
+            swap: Swap::new(),
             party,
             place: RefCell::new(Some(place)),
             kept: RefCell::default(),
@@ -281,7 +282,7 @@ impl Session {
     ) -> Result<(OpenSession, Vec<(Handle, Rc<EntryInfo>)>), Error> {
         if let Some(unsaid) = self.party.line() {
             let principal = self.party.principal();
-            let domain = if self.device.is_isolated() { "isolated" } else { "guarded" };
+            let domain = if self.device.executor.is_isolated() { "isolated" } else { "guarded" };
             let (session, slot) = (self.id, self.slot.index());
             tracing::info!(
                 target: "bulkhead::audit::session",
@@ -293,7 +294,7 @@ impl Session {
         // Where it has ended meanwhile, its keeper has the executor close it.
         session.0.live()?;
         let entries = session.0.take_entries().await?;
-        if let Some(standby) = session.0.device.standby() {
+        if let Some(standby) = session.0.device.executor.standby() {
             // Its client may rely on the standby from here on, unless that takes very long.
             let (awaited, told) = oneshot::channel();
             tokio::task::spawn_local(Rc::clone(&session.0).follow(standby, awaited));
@@ -310,7 +311,8 @@ impl Session {
         self.take_root()?;
         self.reserve_first()?;
         // A plain slot has none.
-        let sink = self.charge_device(if self.device.is_isolated() { 0 } else { SINK_BYTES }).await?;
+        let sink =
+            self.charge_device(if self.device.executor.is_isolated() { 0 } else { SINK_BYTES }).await?;
         self.keep_charge(sink);
         let ring = ring
             .try_clone()
@@ -326,7 +328,7 @@ impl Session {
         });
         // The device's executor is waited for: it has the session, whatever its client does. An isolated one ends with it.
         let given_up = async {
-            if !self.device.is_isolated() {
+            if !self.device.executor.is_isolated() {
                 std::future::pending::<()>().await;
             }
             let late = Error::new(ErrorCode::Unavailable, "the session's executor does not open it")

@@ -1,21 +1,17 @@
 //! The way back of what ended: unbound, then out of reach, then unmapped.
 
-use std::{
-    cell::{Cell, RefCell},
-    collections::VecDeque,
-    rc::Rc,
-};
+use std::rc::Rc;
 
 use bulkhead_caps::{Ended, Extent, ObjectId};
 use bulkhead_mm::Range;
 use bulkhead_schema::{Error, ErrorCode, Handle, Run, limits};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
 use crate::{
     executor_proxy::Answering,
     refusal::internal,
     registry::{Batch, Budget, Hurry, Marked, Stage, What},
-    session::{Object, Phase, Session, memory::accept::Mapping},
+    session::{Object, Phase, Session, memory::mapping::Mapping},
 };
 
 /// Runs of handles in one packet to the executor, each of 16 bytes.
@@ -26,26 +22,9 @@ const _: () = assert!(RUNS_PER_PACKET * 16 + 1024 < limits::PACKET_BYTES_MAX);
 /// What is mapped in a session for capabilities that ended.
 struct Mapped {
     /// Memory of others.
-    mappings: Vec<(Handle, Rc<Mapping>)>,
+    mappings: Vec<(Handle, Rc<Mapping<Session>>)>,
     /// Memory of its own.
     own: Vec<(ObjectId, Rc<Object>)>,
-}
-
-/// What was severed and is not quiescent, in order.
-#[derive(Default)]
-pub(crate) struct Passing {
-    batches: RefCell<VecDeque<Rc<Batch>>>,
-    moved: Notify,
-}
-
-/// What the executor was asked for by those who wait until all that was submitted has passed.
-#[derive(Default)]
-pub(crate) struct Drains {
-    turn: tokio::sync::Mutex<()>,
-    /// How often it was asked.
-    begun: Cell<u64>,
-    /// Which of these was answered last.
-    passed: Cell<u64>,
 }
 
 /// Longest pause between two times that an executor is asked for the same, in seconds.
@@ -193,7 +172,7 @@ impl Session {
         let refused = tokio::select! {
             biased;
             refused = self.ask_to_sever(batch) => refused,
-            () = self.is_late_with(batch), if self.device.is_isolated() => {
+            () = self.is_late_with(batch), if self.device.executor.is_isolated() => {
                 self.end(&overdue());
                 Some(overdue())
             }
@@ -298,7 +277,7 @@ impl Session {
     /// Whether the session has not let go of a batch. Everybody's executor is believed that it unmaps what no work reaches any
     /// more; one in its tenant's hands has to have done it.
     fn holds(&self, batch: &Batch) -> bool {
-        batch.stage() < Stage::Quiescent || self.device.is_isolated() && batch.is_held()
+        batch.stage() < Stage::Quiescent || self.device.executor.is_isolated() && batch.is_held()
     }
 
     async fn let_go(&self, batch: &Batch) {
@@ -532,7 +511,7 @@ impl Session {
     }
 
     /// What is mapped here is unmapped.
-    pub(crate) fn unmapped(&self, mapping: &Mapping) {
+    pub(crate) fn unmapped(&self, mapping: &Mapping<Session>) {
         let released = mapping.release(self);
         self.registry().expect(released, "unmap");
         self.registry().may_give_back(mapping.object);

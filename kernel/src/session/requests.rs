@@ -8,7 +8,7 @@ use bulkhead_mm::{DeviceAddress, Range};
 use bulkhead_schema::{Error, ErrorCode, Handle, Run, executor_capnp};
 use tokio::sync::{oneshot, watch};
 
-use crate::session::{Phase, Session, failover::Told};
+use crate::session::{Phase, Session, Told};
 use crate::{
     executor_proxy::{Answer, Answering, Incarnation, Link, Passed, Request, length, no_descriptors},
     refusal::internal,

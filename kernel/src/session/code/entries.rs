@@ -23,7 +23,7 @@ impl Session {
         entries: &[Handle],
         terms: Terms,
     ) -> Result<(Reference, Share), Error> {
-        if self.device.is_isolated() {
+        if self.device.executor.is_isolated() {
             let message = "an isolated session gives no programs away: they would run in its context";
             return Err(Error::new(ErrorCode::NotSupported, message).remedy("derive from a guarded session"));
         }

@@ -24,22 +24,14 @@ use crate::{
     ledger::Charge,
     refusal::internal,
     registry::{Code, Loaded, What},
-    session::{Object, Phase, Session, account::CompileTime, reference::Reference},
+    session::{
+        Object, Phase, Session,
+        account::CompileTime,
+        code::offer::{Offer, OfferCharges},
+        reference::Reference,
+    },
     transport::descriptors::{Parcel, Token},
 };
-
-/// Memory that a client was given to write an image to.
-pub(crate) struct Offer {
-    /// A description of its own, which only reads.
-    image: OwnedFd,
-    expires: Instant,
-    charges: OfferCharges,
-}
-
-/// What an offered image is charged: itself, its descriptor, its bytes.
-pub(crate) struct OfferCharges {
-    _charges: [Charge; 3],
-}
 
 /// Memory for an image: as long as that, and it can neither shrink nor grow. One description writes it and is the
 /// client's; the other one reads it and is the kernel's alone, so that the client can move no position in it and take
@@ -257,7 +249,7 @@ impl Session {
         };
         drop(verifying);
         code.state.set(Loaded::Yes);
-        self.device.count_image(loaded.origin);
+        self.device.executor.count_image(loaded.origin);
         time.spend(Duration::from_millis(u64::from(loaded.compile_ms)));
         if let Some(code_charge) = code.charges.borrow_mut().last_mut() {
             code_charge.resize(loaded.code_bytes)?;
@@ -265,7 +257,7 @@ impl Session {
         let infos = loaded.entries;
         // The device has it already, and `local_bytes_max` said that there was room.
         let thread_bytes = infos.iter().map(|info| info.local_bytes).max().unwrap_or(0);
-        self.device.note_local(&self.incarnation().info, thread_bytes);
+        self.device.executor.note_local(&self.incarnation().info, thread_bytes);
         let local_bytes = u64::from(thread_bytes).saturating_mul(self.incarnation().info.threads());
         self.settle_local(local_bytes)?;
         code.local_bytes.set(local_bytes);
@@ -278,7 +270,7 @@ impl Session {
     /// Takes note of what the driver keeps for local memory: an image that was refused may have made it grow.
     fn note_local(&self) {
         let incarnation = self.incarnation();
-        self.device.note_local(&incarnation.info, incarnation.link.local_bytes());
+        self.device.executor.note_local(&incarnation.info, incarnation.link.local_bytes());
     }
 
     /// How many bytes of local memory a thread of an image may need, as far as is left of what the session and the device have.
@@ -286,8 +278,8 @@ impl Session {
         self.note_local();
         let info = &self.incarnation().info;
         let charged = self.local.borrow().as_ref().map_or(0, Charge::amount);
-        let left = self.device.ledger.borrow().left(self.account, Resource::LocalBytes);
-        let bytes = charged.saturating_add(left).min(self.device.local_bytes_max(info));
+        let left = self.device.executor.ledger.borrow().left(self.account, Resource::LocalBytes);
+        let bytes = charged.saturating_add(left).min(self.device.executor.local_bytes_max(info));
         u32::try_from(bytes / info.threads().max(1)).unwrap_or(u32::MAX)
     }
 
@@ -350,7 +342,9 @@ impl Session {
                     code.state.set(Loaded::No);
                     session.registry().may_give_back(object);
                 }
-                Err(error) if session.live().is_ok() && session.device.is_isolated() => session.end(&error),
+                Err(error) if session.live().is_ok() && session.device.executor.is_isolated() => {
+                    session.end(&error)
+                }
                 // It stays charged: the executor may still hold it.
                 Err(error) if session.live().is_ok() => session.registry().expect::<()>(Err(error), "unload"),
                 Err(_) => {}

@@ -11,17 +11,8 @@ use crate::{
     modules::{Owned, protected::Known},
     refusal::internal,
     registry::{Batch, Loaded, SturdyToken, What},
-    session::{Object, Session, memory::sealed_memory, reference::Reference},
+    session::{Object, Session, code::gates::Accepted, memory::sealed_memory, reference::Reference},
 };
-
-/// Gates that a session accepted.
-pub(crate) struct Accepted {
-    pub(crate) object: ObjectId,
-    /// What the executor calls their module.
-    number: u32,
-    known: Rc<Known>,
-    badge: u64,
-}
 
 impl Session {
     /// Makes the module that a token was written for, as this session's; with how many bytes its window has.
@@ -75,7 +66,7 @@ impl Session {
             tracing::info!(target: "bulkhead::audit", session = self.id, module, bytes, unsaid, "module claimed");
         }
         // A standby that comes later is told with the session.
-        if let Some(standby) = self.device.standby()
+        if let Some(standby) = self.device.executor.standby()
             && let Err(error) = self.tell_window(owned, &standby).await
         {
             self.pair(&standby).falls_behind(&error);

@@ -17,7 +17,7 @@ use crate::{
     registry::{Code, Loaded, What},
     session::{
         Object, Session,
-        code::images::{NewImage, OfferCharges},
+        code::{images::NewImage, offer::OfferCharges},
         reference::Reference,
     },
 };
@@ -29,7 +29,7 @@ const PARAMETERS_BYTES_MAX: u64 = 4096 * PARAMETER_BYTES;
 impl Session {
     /// Whether its images go to the driver as they are.
     pub(crate) fn runs_machine_code(&self) -> bool {
-        self.device.is_isolated() && self.incarnation().runs_machine_code()
+        self.device.executor.is_isolated() && self.incarnation().runs_machine_code()
     }
 
     /// Has its executor load an image that was written and sealed.
@@ -67,7 +67,7 @@ impl Session {
         };
         drop(offered);
         code.state.set(Loaded::Yes);
-        self.device.count_image(loaded.origin);
+        self.device.executor.count_image(loaded.origin);
         held.look()?;
         Ok((NewImage::ByName(held), ModuleData::default()))
     }
@@ -138,7 +138,7 @@ impl Session {
     /// What its executor has written, for one who asks at a time: first it has the driver write what kernels have printed.
     /// Also once the session is over.
     pub(crate) async fn output(self: Rc<Self>) -> Written {
-        let Some(output) = self.device.output() else { return Written::default() };
+        let Some(output) = self.device.executor.output() else { return Written::default() };
         // Whoever asks again and again beside an executor that does not answer has so many wait.
         let Ok(_waits) = self.party.take(Counted::Waits, 1) else { return Written::default() };
         let _turn = self.outputs.lock().await;

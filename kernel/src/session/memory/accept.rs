@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use bulkhead_caps::{Access, Kind, Need, ObjectId, View};
+use bulkhead_caps::{Access, Kind, Need, View};
 use bulkhead_mm::{DeviceAddress, PAGE_BYTES, Range, Resource};
 use bulkhead_schema::{Error, ErrorCode, limits};
 use tokio::{
@@ -18,10 +18,13 @@ use tokio::{
 use crate::{
     executor_proxy::{Answer, no_descriptors},
     refusal::internal,
-    registry::{Memory, Part, What},
+    registry::{Part, What},
     session::{
         Bound, Object, Session,
-        memory::reserved::Where,
+        memory::{
+            mapping::{Mapping, Settling, memory_of},
+            reserved::Where,
+        },
         reference::{Facet, Reference, taken_back},
         requests::write_range,
     },
@@ -29,134 +32,6 @@ use crate::{
 
 /// How long whoever maps memory waits for its owner's executor, which may be in somebody else's hands.
 const EXPORT_PATIENCE: Duration = Duration::from_secs(5);
-
-/// Memory of another session that is, or is being, mapped in this one.
-pub(crate) struct Mapping {
-    pub(crate) object: ObjectId,
-    thing: Rc<Object>,
-    /// Where it lies in this session.
-    range: Range,
-    access: Access,
-    /// Where it starts in the memory, in bytes.
-    offset: u64,
-    /// The pieces that are mapped.
-    parts: RefCell<Vec<Part>>,
-    /// A piece for which nobody waited: it may be mapped.
-    uncertain: Cell<Option<Part>>,
-    /// Records may name it.
-    bound: Cell<bool>,
-    /// Whether nothing is being mapped any more.
-    settled: watch::Sender<bool>,
-    /// When its capability was seen to have ended.
-    dead: watch::Sender<Option<Instant>>,
-}
-
-impl Mapping {
-    /// Its capability has ended: nobody waits for it any more.
-    pub(crate) fn end(&self) {
-        self.dead.send_if_modified(|dead| dead.is_none() && dead.replace(Instant::now()).is_none());
-    }
-
-    /// Waits until no more of it is being mapped.
-    pub(crate) async fn settled(&self) {
-        // The sender is a field of `self`, so the wait cannot fail.
-        drop(self.settled.subscribe().wait_for(|settled| *settled).await);
-    }
-
-    /// When its capability was seen to have ended.
-    pub(crate) fn dead(&self) -> Option<Instant> {
-        *self.dead.borrow()
-    }
-
-    /// Waits for somebody else, whom whoever takes the memory back must not wait for: no longer than the capability is there.
-    /// Nor than the session that it is mapped in.
-    async fn unless_dead<T>(
-        &self,
-        taker: &Session,
-        waited: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
-        let mut dead = self.dead.subscribe();
-        tokio::select! {
-            biased;
-            _ = dead.wait_for(Option::is_some) => Err(taken_back()),
-            over = taker.over() => Err(over),
-            done = waited => done,
-        }
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.range.bytes()
-    }
-
-    /// Whether it is of another session's memory, and not of its own that lies nowhere else.
-    pub(crate) fn is_of_another(&self, session: &Session) -> bool {
-        self.thing.session.upgrade().is_none_or(|lender| lender.id != session.id)
-    }
-
-    /// Whose memory it is, as long as that is there.
-    pub(crate) fn lender(&self) -> Option<Rc<Session>> {
-        self.thing.session.upgrade()
-    }
-
-    /// Whose memory it is, and which piece of that lies where in this session.
-    pub(crate) fn pieces(&self) -> Vec<(Rc<Session>, Range, Range)> {
-        let (Some(lender), Ok(memory)) = (self.lender(), self.memory()) else {
-            return Vec::new();
-        };
-        let piece = |part: &Part| Some((part.at(memory.range.start())?, self.place(*part)?));
-        let parts = self.parts.borrow();
-        parts.iter().filter_map(piece).map(|(from, to)| (Rc::clone(&lender), from, to)).collect()
-    }
-
-    /// Where a part of the memory lies in this session.
-    pub(crate) fn address(&self, offset: u64) -> Option<u64> {
-        self.range.start().0.checked_add(offset.checked_sub(self.offset)?)
-    }
-
-    /// Where this session has it mapped, piece by piece.
-    pub(crate) fn ranges(&self) -> Vec<Range> {
-        self.parts.borrow().iter().filter_map(|part| self.place(*part)).collect()
-    }
-
-    /// Where a piece may be mapped of which nobody knows.
-    pub(crate) fn uncertain(&self) -> Option<Range> {
-        self.uncertain.get().and_then(|part| self.place(part))
-    }
-
-    /// Whether nothing of it was ever mapped, or named to the executor.
-    pub(crate) fn is_untouched(&self) -> bool {
-        self.parts.borrow().is_empty() && self.uncertain.get().is_none() && !self.bound.get()
-    }
-
-    fn place(&self, part: Part) -> Option<Range> {
-        Part { offset: part.offset.checked_sub(self.offset)?, end: part.end.checked_sub(self.offset)? }
-            .at(self.range.start())
-    }
-
-    fn memory(&self) -> Result<&Memory, Error> {
-        memory_of(&self.thing)
-    }
-
-    /// It is not mapped any more.
-    pub(crate) fn release(&self, session: &Session) -> Result<(), Error> {
-        session.release_place(self.range, self.access)?;
-        let memory = self.memory()?;
-        memory.remove_mapping();
-        for part in self.parts.take().into_iter().chain(self.uncertain.take()) {
-            memory.unshare(part);
-        }
-        Ok(())
-    }
-}
-
-/// Says that nothing is being mapped any more, however that came about.
-struct Settling(Rc<Mapping>);
-
-impl Drop for Settling {
-    fn drop(&mut self) {
-        self.0.settled.send_replace(true);
-    }
-}
 
 /// Pieces that are about to be mapped, in order: they are shared, so that nobody cuts them.
 struct Sharing {
@@ -174,20 +49,45 @@ impl Drop for Sharing {
     }
 }
 
-fn memory_of(thing: &Object) -> Result<&Memory, Error> {
-    match &thing.what {
-        What::Memory(memory) => Ok(memory),
-        What::Host { .. } | What::Code(_) | What::Point(_) | What::Program | What::Peer | What::Module(_) => {
-            Err(internal("a mapping is of something else"))
-        }
-    }
-}
-
 /// A capability for memory that was just accepted.
 pub(crate) struct Accepted {
     pub(crate) held: Reference,
     pub(crate) facet: Facet,
     pub(crate) range: Range,
+}
+
+impl Mapping<Session> {
+    /// Waits for somebody else, whom whoever takes the memory back must not wait for: no longer than the capability is there.
+    /// Nor than the session that it is mapped in.
+    async fn unless_dead<T>(
+        &self,
+        taker: &Session,
+        waited: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let mut dead = self.dead.subscribe();
+        tokio::select! {
+            biased;
+            _ = dead.wait_for(Option::is_some) => Err(taken_back()),
+            over = taker.over() => Err(over),
+            done = waited => done,
+        }
+    }
+
+    /// Whether it is of another session's memory, and not of its own that lies nowhere else.
+    pub(crate) fn is_of_another(&self, session: &Session) -> bool {
+        self.thing.session.upgrade().is_none_or(|lender| lender.id != session.id)
+    }
+
+    /// It is not mapped any more.
+    pub(crate) fn release(&self, session: &Session) -> Result<(), Error> {
+        session.release_place(self.range, self.access)?;
+        let memory = self.memory()?;
+        memory.remove_mapping();
+        for part in self.parts.take().into_iter().chain(self.uncertain.take()) {
+            memory.unshare(part);
+        }
+        Ok(())
+    }
 }
 
 impl Session {
@@ -303,7 +203,7 @@ impl Session {
                 .remedy("use it as it is"));
         }
         let is_here = Rc::ptr_eq(&lender.incarnation(), &self.incarnation());
-        let both_alone = self.device.is_isolated() && lender.device.is_isolated();
+        let both_alone = self.device.executor.is_isolated() && lender.device.executor.is_isolated();
         if !is_here && both_alone && access == Access::Read {
             // Whoever has the descriptor may write.
             return unsupported(
@@ -312,7 +212,7 @@ impl Session {
             );
         }
         if !is_here && !both_alone {
-            let remedy = if self.device.is_isolated() == lender.device.is_isolated() {
+            let remedy = if self.device.executor.is_isolated() == lender.device.executor.is_isolated() {
                 "open a new session"
             } else {
                 "guarded and isolated sessions share no memory: run both programs with the same `--domain`"
@@ -343,7 +243,7 @@ impl Session {
         patience: Duration,
         waited: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        if lender.id == self.id || !lender.device.is_isolated() {
+        if lender.id == self.id || !lender.device.executor.is_isolated() {
             return waited.await;
         }
         tokio::time::timeout(patience, waited).await.unwrap_or_else(|_| {
@@ -357,7 +257,7 @@ impl Session {
     async fn import(
         &self,
         lender: &Session,
-        mapping: &Mapping,
+        mapping: &Mapping<Self>,
         piece: Part,
         (from, to): (Range, Range),
     ) -> Result<Answer, Error> {
@@ -394,7 +294,7 @@ impl Session {
     async fn share(
         self: &Rc<Self>,
         lender: &Rc<Session>,
-        mapping: &Mapping,
+        mapping: &Mapping<Self>,
         part: Part,
         held: &Reference,
     ) -> Result<(), Error> {

@@ -2,6 +2,7 @@
 
 pub(crate) mod accept;
 pub(crate) mod cuts;
+pub(super) mod mapping;
 pub(crate) mod reserved;
 pub(crate) mod room;
 pub(crate) mod windows;
@@ -208,7 +209,7 @@ impl Session {
     /// How much is free for this session, and how much it may use.
     pub(crate) fn memory(&self) -> Result<(u64, u64), Error> {
         self.live()?;
-        let ledger = self.device.ledger.borrow();
+        let ledger = self.device.executor.ledger.borrow();
         let most = ledger.limits_of(self.account).get(Resource::DeviceBytes);
         Ok((ledger.left(self.account, Resource::DeviceBytes), most))
     }

@@ -8,9 +8,9 @@ use tokio::time::Instant;
 
 use crate::{
     config::Limits,
-    executor_proxy::Device,
     ledger::Charge,
     refusal,
+    session::device::Device,
     session::{
         Session,
         memory::{Home, NewMemory},
@@ -56,7 +56,7 @@ async fn wait_for_those_that_end(
     goes_on: impl Fn() -> bool,
 ) -> bool {
     let deadline = Instant::now() + patience;
-    let room = || device.ledger.borrow().room(Resource::DeviceBytes) >= bytes;
+    let room = || device.executor.ledger.borrow().room(Resource::DeviceBytes) >= bytes;
     // What has not come back for so long is not counted on.
     let ended_of_late = |at: Instant| at.elapsed() < patience;
     let is_ending =
@@ -66,7 +66,7 @@ async fn wait_for_those_that_end(
         let sessions = device.registry.sessions();
         let back = sessions.iter().filter(is_ending).map(|one| one.used().get(Resource::DeviceBytes));
         // Only where what comes back is enough.
-        let left = device.ledger.borrow().room(Resource::DeviceBytes);
+        let left = device.executor.ledger.borrow().room(Resource::DeviceBytes);
         if back.fold(left, u64::saturating_add) < bytes {
             break;
         }
@@ -90,7 +90,7 @@ impl Session {
         if self.waits_for_those_that_end(bytes).await {
             return self.charge(Resource::DeviceBytes, bytes);
         }
-        let turn = self.device.mover.turn_of_call(self).await?;
+        let turn = self.device.mover.turn_of_call(self.making_room(), &self.party).await?;
         let room = Eviction::new(&turn, self).make_room(bytes).await;
         room.map_err(|refused| self.refused(&refused, error))?;
         self.charge(Resource::DeviceBytes, bytes)
@@ -105,7 +105,7 @@ impl Session {
 
     /// Whether its own limits allow this much more.
     fn may_be_charged(&self, bytes: u64) -> bool {
-        self.device.ledger.borrow().allowance(self.account, Resource::DeviceBytes) >= bytes
+        self.device.executor.ledger.borrow().allowance(self.account, Resource::DeviceBytes) >= bytes
     }
 
     /// What somebody is told who got no room: that the session is over, or why there was none at first.
@@ -129,7 +129,7 @@ impl Session {
         self.waits_for_those_that_end(needed).await;
         loop {
             self.be_resident().await?;
-            let turn = self.device.mover.turn_of_call(self).await?;
+            let turn = self.device.mover.turn_of_call(self.making_room(), &self.party).await?;
             if self.is_suspended() {
                 continue;
             }

@@ -1,23 +1,15 @@
 //! The host memory that a session is swapped to.
 
-use std::{os::fd::OwnedFd, rc::Rc, time::Duration};
+use std::{rc::Rc, time::Duration};
 
 use bulkhead_mm::{PAGE_BYTES, Resource};
 use bulkhead_schema::{Error, ErrorCode};
 
 use crate::{
     executor_proxy::{Answering, Incarnation},
-    ledger::Charge,
     refusal::internal,
-    session::{memory::sealed_memory, swap::Session},
+    session::{Session, memory::sealed_memory, swap::state::Area},
 };
-
-/// Host memory that a session is swapped to.
-pub(super) struct Area {
-    bytes: u64,
-    memory: OwnedFd,
-    _charges: [Charge; 2],
-}
 
 impl Session {
     /// Sees to it that the executor has host memory for this much.

@@ -5,24 +5,18 @@
 //! stands in the queue for it once, however many of its calls want room: those queue behind each other.
 
 use std::{
-    cell::{Cell, RefCell},
     collections::{HashMap, HashSet},
-    future::Future,
     rc::Rc,
     time::Duration,
 };
 
 use bulkhead_mm::{Need, QUANTUM_NS, Resident, Resource, choose_victims};
 use bulkhead_schema::{Error, ErrorCode, limits};
-use tokio::{
-    sync::{Mutex, MutexGuard},
-    time::Instant,
-};
+use tokio::time::Instant;
 
 use crate::{
-    executor_proxy::{Activity, Device},
-    principals::{Counted, Taken},
-    session::Session,
+    executor_proxy::Activity,
+    session::{Session, device::Device, swap::mover::Turn},
 };
 
 /// How long room is waited for, in seconds, while those who could make it are changing or have just come.
@@ -35,84 +29,6 @@ const SHORT_PART: u32 = 10;
 const IDLE_NS: u64 = QUANTUM_NS / 20;
 /// How long a session stays, in seconds, before the host memory is given back that it was swapped to.
 const AREA_SECONDS: u32 = 10;
-
-/// Moves the sessions of one device.
-pub(crate) struct Mover {
-    turn: Mutex<()>,
-    started: Instant,
-    outs: Cell<u32>,
-    ins: Cell<u32>,
-    moved_bytes: Cell<u64>,
-}
-
-/// The only one that makes room.
-pub(crate) struct Turn<'a> {
-    mover: &'a Mover,
-    held: RefCell<Option<MutexGuard<'a, ()>>>,
-    /// The only one of its session's that has the turn, or waits for it.
-    _of_session: MutexGuard<'a, ()>,
-    /// Where a client asked for it: a call that waits.
-    _counted: Option<Taken>,
-}
-
-impl Turn<'_> {
-    /// Waits for something while others make room. What there was before may be gone afterwards.
-    pub(crate) async fn let_go_for<T>(&self, work: impl Future<Output = T>) -> T {
-        drop(self.held.take());
-        let done = work.await;
-        self.held.replace(Some(self.mover.turn.lock().await));
-        done
-    }
-}
-
-impl Mover {
-    pub(crate) fn new() -> Self {
-        Self {
-            turn: Mutex::new(()),
-            started: Instant::now(),
-            outs: Cell::new(0),
-            ins: Cell::new(0),
-            moved_bytes: Cell::new(0),
-        }
-    }
-
-    /// Waits until nobody makes room, neither for this session nor for another.
-    pub(crate) async fn turn<'a>(&'a self, session: &'a Session) -> Turn<'a> {
-        self.counted_turn(session, None).await
-    }
-
-    /// The same for one of its client's calls.
-    pub(crate) async fn turn_of_call<'a>(&'a self, session: &'a Session) -> Result<Turn<'a>, Error> {
-        let counted = session.party.take(Counted::Waits, 1)?;
-        Ok(self.counted_turn(session, Some(counted)).await)
-    }
-
-    async fn counted_turn<'a>(&'a self, session: &'a Session, counted: Option<Taken>) -> Turn<'a> {
-        let of_session = session.making_room().lock().await;
-        let held = RefCell::new(Some(self.turn.lock().await));
-        Turn { mover: self, held, _of_session: of_session, _counted: counted }
-    }
-
-    /// Nanoseconds since the mover began.
-    pub(crate) fn now_ns(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
-    }
-
-    pub(crate) fn note_out(&self, bytes: u64) {
-        self.outs.set(self.outs.get().saturating_add(1));
-        self.moved_bytes.set(self.moved_bytes.get().saturating_add(bytes));
-    }
-
-    pub(crate) fn note_in(&self, bytes: u64) {
-        self.ins.set(self.ins.get().saturating_add(1));
-        self.moved_bytes.set(self.moved_bytes.get().saturating_add(bytes));
-    }
-
-    /// How often sessions were swapped out and in, and how much was moved in all.
-    pub(crate) fn counts(&self) -> (u32, u32, u64) {
-        (self.outs.get(), self.ins.get(), self.moved_bytes.get())
-    }
-}
 
 impl Device {
     /// Gives host memory back that nobody was swapped to for a while. Never ends.
@@ -173,7 +89,7 @@ impl<'a, 'b> Eviction<'a, 'b> {
     /// Swaps others out until so much device memory is left for all sessions.
     pub(crate) async fn make_room(&mut self, bytes: u64) -> Result<(), Error> {
         loop {
-            let room = self.asker.device.ledger.borrow().room(Resource::DeviceBytes);
+            let room = self.asker.device.executor.ledger.borrow().room(Resource::DeviceBytes);
             match bytes.saturating_sub(room) {
                 0 => return Ok(()),
                 short => self.evict(short).await?,
@@ -183,7 +99,7 @@ impl<'a, 'b> Eviction<'a, 'b> {
 
     /// Swaps others out to make this much room. There may be less of it afterwards, but never none.
     pub(crate) async fn evict(&mut self, short: u64) -> Result<(), Error> {
-        if self.asker.device.is_isolated() {
+        if self.asker.device.executor.is_isolated() {
             // It knows only its own executor's word for who is idle.
             let message = format!("{short} bytes are missing, and nobody makes room for an isolated session");
             return Err(Error::new(ErrorCode::OutOfMemory, message).remedy(

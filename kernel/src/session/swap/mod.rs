@@ -13,18 +13,16 @@
 
 mod area;
 pub(crate) mod device;
+pub(super) mod mover;
+pub(super) mod state;
 
-use std::{
-    cell::{Cell, RefCell},
-    rc::Rc,
-    time::Duration,
-};
+use std::{rc::Rc, time::Duration};
 
 use bulkhead_caps::ObjectId;
 use bulkhead_mm::{Range, Resource};
 use bulkhead_schema::{Error, ErrorCode, executor_capnp, limits};
 use tokio::{
-    sync::{Mutex, MutexGuard, oneshot, watch},
+    sync::{Mutex, MutexGuard, oneshot},
     time::Instant,
 };
 
@@ -38,103 +36,12 @@ use crate::{
         Object, Session,
         requests::{adopt, forget},
         swap::{
-            area::Area,
-            device::{Eviction, Turn},
+            device::Eviction,
+            mover::Turn,
+            state::{Move, Place, Whereabouts},
         },
     },
 };
-
-/// A part of the swap area, in its order.
-#[derive(Clone, Copy)]
-struct Place {
-    /// Where it belongs on the device; `None` where it was freed meanwhile.
-    at: Option<Range>,
-    bytes: u64,
-}
-
-/// Where a session's memory is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Whereabouts {
-    /// On the device.
-    Here,
-    /// On the device, being copied out.
-    Leaving,
-    /// In the swap area.
-    Away,
-    /// In the swap area, being copied in.
-    Coming,
-}
-
-/// Whether and how a session's memory lies in host memory.
-pub(crate) struct Swap {
-    whereabouts: Cell<Whereabouts>,
-    /// Held while it moves, and by whoever needs that it does not.
-    moving: Mutex<()>,
-    places: RefCell<Vec<Place>>,
-    area: RefCell<Option<Area>>,
-    since_ns: Cell<u64>,
-    times: Cell<u32>,
-    /// Held by whoever makes room for it, or waits for the turn to.
-    making_room: Mutex<()>,
-    /// The operator wants it away.
-    suspended: watch::Sender<bool>,
-    /// Held by whoever suspends or resumes it.
-    suspending: Mutex<()>,
-    /// Its area is being given back.
-    giving_back: Cell<bool>,
-}
-
-impl Swap {
-    pub(crate) fn new() -> Self {
-        Self {
-            whereabouts: Cell::new(Whereabouts::Here),
-            moving: Mutex::new(()),
-            places: RefCell::default(),
-            area: RefCell::default(),
-            since_ns: Cell::new(0),
-            times: Cell::new(0),
-            making_room: Mutex::new(()),
-            suspended: watch::Sender::new(false),
-            suspending: Mutex::new(()),
-            giving_back: Cell::new(false),
-        }
-    }
-
-    /// Nothing is swapped there any more.
-    pub(crate) fn forget_area(&self) {
-        drop(self.area.take());
-    }
-
-    fn bytes(&self) -> u64 {
-        self.places.borrow().iter().filter(|place| place.at.is_some()).map(|place| place.bytes).sum()
-    }
-
-    fn is_away(&self) -> bool {
-        self.whereabouts.get() != Whereabouts::Here
-    }
-}
-
-/// A session on its way: unless it arrives, it is where it was.
-struct Move<'a> {
-    swap: &'a Swap,
-    from: Whereabouts,
-}
-
-impl<'a> Move<'a> {
-    fn begin(swap: &'a Swap, moving: Whereabouts) -> Self {
-        Self { swap, from: swap.whereabouts.replace(moving) }
-    }
-
-    fn arrived(mut self, at: Whereabouts) {
-        self.from = at;
-    }
-}
-
-impl Drop for Move<'_> {
-    fn drop(&mut self) {
-        self.swap.whereabouts.set(self.from);
-    }
-}
 
 fn suspended() -> Error {
     Error::new(ErrorCode::Unavailable, "the session is suspended: its memory is not on the device")
@@ -202,7 +109,11 @@ impl Session {
     /// How much room it could make; `None` where it may not be swapped out, or is not there. Of an isolated session only its own
     /// executor knows whether it is idle: nobody is swapped out for another by that word.
     pub(crate) fn movable_bytes(&self) -> Option<u64> {
-        if self.device.is_isolated() || self.swap.is_away() || self.live().is_err() || !self.may_be_away() {
+        if self.device.executor.is_isolated()
+            || self.swap.is_away()
+            || self.live().is_err()
+            || !self.may_be_away()
+        {
             return None;
         }
         Some(self.tally.mapped_bytes()).filter(|bytes| *bytes > 0)
@@ -400,7 +311,7 @@ impl Session {
         let patience = self.limits.seconds(limits::DRAIN_SECONDS);
         let deadline = Instant::now() + patience;
         loop {
-            let turn = self.device.mover.turn(self).await;
+            let turn = self.device.mover.turn(self.making_room()).await;
             self.live()?;
             if !self.may_be_away() {
                 let message =
@@ -434,7 +345,7 @@ impl Session {
                 format!("session {} is not suspended", self.id),
             ));
         }
-        let turn = self.device.mover.turn(self).await;
+        let turn = self.device.mover.turn(self.making_room()).await;
         let back = self.come_back(&turn).await;
         if back.is_err() && self.swap.is_away() {
             // It is as it was.
@@ -466,7 +377,7 @@ impl Session {
                 over = self.over() => return Err(over),
             }
             drop(waits);
-            let turn = self.device.mover.turn_of_call(self).await?;
+            let turn = self.device.mover.turn_of_call(self.making_room(), &self.party).await?;
             match self.come_back(&turn).await {
                 // It was suspended anew.
                 Err(_) if self.is_suspended() => {}
@@ -488,7 +399,7 @@ impl Session {
         }
         while self.live().is_ok() {
             self.until_resumed().await;
-            let turn = self.device.mover.turn(&self).await;
+            let turn = self.device.mover.turn(self.making_room()).await;
             let back = self.come_back(&turn).await;
             drop(turn);
             match back {
