@@ -503,3 +503,30 @@ fn a_thread_goes_to_global_memory_so_often_at_most_between_two_polls() {
     let many = turning(store, 32_000);
     assert!(many.contains("the flag is not looked at in time"), "{many}");
 }
+
+/// Lines that gather lanes cost what they do elsewhere, whatever stands before them: where lanes are apart each goes around
+/// such a line alone, and took 190 cycles and more (an H200).
+#[test]
+fn lanes_are_gathered_so_often_at_most_between_two_polls() {
+    let rounds = |count: usize| {
+        let round = |place: usize| {
+            format!(
+                "add.s32 %r0, %r0, 1;\nmatch.any.sync.b32 %bh_m, {place}, -1;\n\
+                 vote.sync.ballot.b32 %bh_lo, 1, -1;\n"
+            )
+        };
+        let rounds: String = (1..=count).map(round).collect();
+        why(&module(0, &format!("{LOOK}mov.u32 %r0, 0;\n{rounds}")))
+    };
+    assert_eq!(rounds(15_000), "");
+    let many = rounds(16_500);
+    assert!(many.contains("the flag is not looked at in time"), "{many}");
+    let shuffles = |count: usize| {
+        let gather = "match.any.sync.b32 %bh_m, 1, -1;\nvote.sync.ballot.b32 %bh_lo, 1, -1;\n";
+        let shuffle = "shfl.sync.idx.b32 %r0, %r0, 0, 31, %bh_m;\n".repeat(count);
+        why(&module(0, &format!("{LOOK}mov.u32 %r0, 0;\n{gather}{shuffle}")))
+    };
+    assert_eq!(shuffles(32_000), "");
+    let many = shuffles(32_800);
+    assert!(many.contains("the flag is not looked at in time"), "{many}");
+}

@@ -4,9 +4,11 @@
     tests/gpu/overdue.py serial > serial.ptx     loads that wait for each other: a block's warps work one after the other, and so do
                                                  the lanes of each
     tests/gpu/overdue.py stores > stores.ptx     stores of all threads, each to a sector of its own
+    tests/gpu/overdue.py gathers > gathers.ptx   as the first, but that the lanes gather each other (decision 0091)
 
 Each is the fast version of an entry alone, without its claims: overdue.cu runs it natively. --access COST (16) says what a
-load or store counts, --wait COST (8224) what a wait for the block takes.
+load or store counts, --wait COST (8224) what a wait for the block takes, --lanes COST (16) what a match or a vote counts: before
+0091 a round of both was free.
 """
 
 import argparse
@@ -26,7 +28,7 @@ LOOK = """    or.b32 %bh_hi, %bh_base, %bh_loadmask;
 """
 
 
-def serial(access, wait):
+def serial(access, wait, _):
     """Behind the n-th wait the lanes of warp n go to loops of their own, and all others wait for the next."""
     text = ["    mov.u32 %r0, %tid.x;\n    shr.u32 %r1, %r0, 5;\n    and.b32 %r2, %r0, 31;\n    mov.b32 %r3, %r0;\n$again:\n", LOOK]
     left, loops, loads = FUEL, [], 0
@@ -52,7 +54,43 @@ def serial(access, wait):
     return "".join(text), f"{loads} loads of a block, one after the other"
 
 
-def stores(access, _):
+def gathers(_, wait, lanes):
+    """The same, with loops that groups of warps share: else the assembler takes minutes."""
+    groups, rounds = 8, 2
+    of_group = WARPS // groups
+    text = ["    mov.u32 %r0, %tid.x;\n    shr.u32 %r1, %r0, 5;\n    and.b32 %r2, %r0, 31;\n    mov.b32 %r3, 0;\n$again:\n", LOOK]
+    place, left, total = 0, FUEL, 0
+    least = [0] * groups
+    for warp in range(WARPS):
+        text.append(f"    bar.sync 0;\n    setp.ne.s32 %p0, %r1, {warp};\n    @%p0 bra $U{warp};\n")
+        left -= wait + 2
+        group = warp // of_group
+        for lane in range(LANES):
+            text.append(f"    setp.eq.s32 %p0, %r2, {lane};\n    @%p0 bra $K{group}_{lane};\n")
+        least[group] = left - 2 * LANES
+        place += 1
+        text.append(f"$U{warp}:\n    match.any.sync.b32 %bh_m, {place}, -1;\n    vote.sync.ballot.b32 %bh_lo, 1, -1;\n")
+        text.append("    setp.ne.s32 %bh_q, %bh_lo, %bh_m;\n    @%bh_q exit;\n")
+        left -= 2 * lanes + 2
+    text.append("    bra $again;\n")
+    turn = rounds * (1 + 2 * lanes) + 3
+    for group, fuel in enumerate(least):
+        turns = (fuel - 2) // turn
+        total += turns * rounds * of_group
+        for lane in range(LANES):
+            text.append(f"$K{group}_{lane}:\n    mov.u32 %r4, {turns};\n$L{group}_{lane}:\n")
+            for _ in range(rounds):
+                place += 1
+                text.append(f"    add.s32 %r3, %r3, 1;\n    match.any.sync.b32 %bh_m, {place}, -1;\n    vote.sync.ballot.b32 %bh_lo, 1, -1;\n")
+            text.append(f"    add.s32 %r4, %r4, -1;\n    setp.gt.s32 %bh_q, %r4, 0;\n    @%bh_q bra $L{group}_{lane};\n{LOOK}")
+            first = group * of_group
+            for warp in range(first, first + of_group - 1):
+                text.append(f"    setp.eq.s32 %p0, %r1, {warp};\n    @%p0 bra $U{warp};\n")
+            text.append(f"    bra $U{first + of_group - 1};\n")
+    return "".join(text), f"{total} rounds of {LANES} lanes that are apart, one warp after the other"
+
+
+def stores(access, *_):
     turn = STORES * access + 3
     turns = (FUEL - 20) // turn
     place = "    mov.u32 %r0, %tid.x;\n    mov.u32 %r1, %ctaid.x;\n    and.b32 %r1, %r1, 255;\n    mad.lo.s32 %r2, %r1, 1024, %r0;\n"
@@ -64,12 +102,13 @@ def stores(access, _):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["serial", "stores"])
+    parser.add_argument("what", choices=["serial", "stores", "gathers"])
     parser.add_argument("--access", type=int, default=16)
     parser.add_argument("--wait", type=int, default=32 + 8192)
+    parser.add_argument("--lanes", type=int, default=16)
     options = parser.parse_args()
-    body, tells = {"serial": serial, "stores": stores}[options.what](options.access, options.wait)
-    registers = ".pred %p<1> .b32 %r<5> .b64 %d<2> .pred %bh_q .b32 %bh_base .b32 %bh_loadmask .b32 %bh_lo .b32 %bh_hi .b32 %bh_n .b64 %bh_k"
+    body, tells = {"serial": serial, "stores": stores, "gathers": gathers}[options.what](options.access, options.wait, options.lanes)
+    registers = ".pred %p<1> .b32 %r<5> .b64 %d<2> .pred %bh_q .b32 %bh_base .b32 %bh_loadmask .b32 %bh_lo .b32 %bh_hi .b32 %bh_n .b32 %bh_m .b64 %bh_k"
     words = registers.split()
     declared = "".join(f"    .reg {kind} {name};\n" for kind, name in zip(words[::2], words[1::2]))
     hidden = "".join(f",\n    .param .u32 __bh_{name}" for name in ("base", "load", "store"))

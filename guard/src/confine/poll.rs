@@ -17,7 +17,7 @@ use super::turns::{self, Ends, Firsts, How, Loop, number};
 use crate::ast::{Instruction, Operand, Predicate, Span, Statement};
 use crate::limits::{PATH_COST_MAX, SHORT_COST_MAX, UNLOOKED_COST_MAX};
 use crate::names;
-use crate::spent::Spent;
+use crate::spent::{Gathered, Spent};
 use crate::sums::Sums;
 use crate::table;
 
@@ -43,8 +43,9 @@ pub(super) fn insert(
     given: Option<&Ends>,
 ) -> Looking {
     let (loops, ends) = turns::find_as(statements, &[], (begins, firsts), given);
+    let gathered = Gathered::of(statements);
     let end = loops.values().all(|found| matches!(found.how, How::Ends(_)));
-    if is_fast && end && path_cost(statements, &loops) <= SHORT_COST_MAX {
+    if is_fast && end && path_cost(statements, &loops, gathered) <= SHORT_COST_MAX {
         return Looking { statements: statements.to_vec(), starts: false, counters: 0, ends };
     }
     let mut pass = Pass {
@@ -64,6 +65,7 @@ pub(super) fn insert(
         lead: 0,
         starts: false,
         copies,
+        gathered,
     };
     for (index, statement) in statements.iter().enumerate() {
         pass.statement(statement, index);
@@ -73,19 +75,20 @@ pub(super) fn insert(
 }
 
 /// What is done on the longest path through a body whose loops end by themselves.
-fn path_cost(statements: &[Statement], loops: &HashMap<&str, Loop<'_>>) -> u64 {
+fn path_cost(statements: &[Statement], loops: &HashMap<&str, Loop<'_>>, mut gathered: Gathered) -> u64 {
     let (mut since, mut most) = (0_u64, 0);
     let mut joins: HashMap<&str, u64> = HashMap::default();
     let mut left: Vec<&str> = Vec::new();
     for statement in statements {
         match statement {
             Statement::Label(name, _) => {
+                gathered.label();
                 since = since.max(joins.remove(name.as_str()).unwrap_or(0));
                 left.clear();
             }
             Statement::Instruction(instruction) => {
                 let Some(row) = table::row_of(instruction) else { continue };
-                since = since.saturating_add(table::cost(row, instruction));
+                since = since.saturating_add(gathered.cost(row, instruction));
                 let target = table::target(row, instruction);
                 if let Some(found) = target.and_then(|target| loops.get(target)) {
                     since = since.saturating_add(found.cost.look);
@@ -171,12 +174,15 @@ struct Pass<'a> {
     starts: bool,
     /// Whether a thread that ends may have copies to wait for.
     copies: bool,
+    /// What lines spend that gather lanes.
+    gathered: Gathered,
 }
 
 impl<'a> Pass<'a> {
     fn statement(&mut self, statement: &'a Statement, index: usize) {
         match statement {
             Statement::Label(name, _) => {
+                self.gathered.label();
                 // Where nothing comes from further up but what runs on into it, no poll comes by here again.
                 let first = !self.joins.contains_key(name.as_str());
                 if first {
@@ -304,7 +310,7 @@ impl<'a> Pass<'a> {
             self.out.push(statement.clone());
             return;
         };
-        let cost = Spent::of(row, instruction);
+        let cost = Spent::of(row, instruction, self.gathered.cost(row, instruction));
         let next = self.path.plus(cost);
         let late = |unlooked| unlooked > UNLOOKED_COST_MAX || table::writes_global(row, instruction);
         if next.since > PATH_COST_MAX / 2 {

@@ -91,7 +91,7 @@ pub(super) fn own_cost(body: &[Statement]) -> Spent {
             table::row_of(found).map_or(Spent::both(u64::MAX), |row| {
                 let accesses = found.operands.iter().any(|operand| matches!(operand, Operand::Address(_)));
                 let lead = if accesses || table::is_for_warps(row) { 2 * LEAD_COST } else { 0 };
-                Spent::of(row, found).plus(Spent::both(lead))
+                Spent::in_loop(row, found).plus(Spent::both(lead))
             })
         }
         _ => Spent::default(),
@@ -436,7 +436,7 @@ fn weigh(statements: &[Statement], firsts: &Firsts, loops: &mut HashMap<&str, Lo
         }
         let Statement::Instruction(instruction) = statement else { continue };
         let Some(row) = table::row_of(instruction) else { continue };
-        cost = cost.plus(Spent::of(row, instruction));
+        cost = cost.plus(Spent::in_loop(row, instruction));
         let Some(target) = table::target(row, instruction) else { continue };
         let Some(found) = loops.get_mut(target).filter(|found| found.from < index) else { continue };
         cost = cost.plus(Spent::both(BACK_COST));

@@ -105,8 +105,6 @@ pub struct Events<'a> {
     coming: HashSet<&'a str>,
     /// Those that nothing may go back to any more.
     passed: HashSet<&'a str>,
-    /// Whether an instruction has counted since lanes were gathered without counting.
-    free: bool,
     span: Span,
 }
 
@@ -121,7 +119,6 @@ impl<'a> Events<'a> {
             labels: HashSet::default(),
             coming: HashSet::default(),
             passed: HashSet::default(),
-            free: true,
             span: Span::default(),
         }
     }
@@ -230,19 +227,6 @@ impl<'a> Events<'a> {
         Some(rest)
     }
 
-    /// So many instructions that gather lanes stand here. They belong to one that counts, which pays for them once: more of
-    /// them count themselves.
-    pub(crate) fn gathers(&mut self, count: u64) {
-        let is_free = std::mem::take(&mut self.free);
-        self.costs(if is_free { 0 } else { count });
-    }
-
-    /// A wait for lanes stands here that costs so much.
-    pub(crate) fn waits(&mut self, cost: u64) {
-        self.free = true;
-        self.costs(cost);
-    }
-
     /// So many instructions of the guard's own stand here, or one that costs so much.
     pub(crate) fn costs(&mut self, cost: u64) {
         self.push(Event::Costs(cost));
@@ -264,7 +248,6 @@ impl<'a> Events<'a> {
         instruction: &'a Instruction,
         writes: &[&'a str],
     ) -> Result<(), Reason> {
-        self.free = true;
         self.costs(table::cost(row, instruction));
         if table::waits_for_block(row, instruction) {
             self.push(Event::BlockWait(BLOCK_WAIT_COST));

@@ -6,7 +6,8 @@ use bulkhead_gpu::DeviceInfo;
 
 use super::{Held, Stream, Streams, Wait};
 
-/// All launches of a session together: a tenth of a second of a device's time, at worst.
+/// All launches of a session together: a tenth of a second of a device's time where they compute. Loads of scattered words of
+/// the host's memory take up to 12 s (decision 0091).
 const ALL_MAX: u64 = 1 << 32;
 /// The same on the software GPU: some seconds. It takes a thousand times as long for what a thousandth of a GPU does at once.
 const SOFTWARE_ALL_MAX: u64 = 1 << 24;

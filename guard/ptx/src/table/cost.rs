@@ -42,7 +42,7 @@ pub fn cost(row: &Row, instruction: &Instruction) -> u64 {
             if instruction.modifiers.iter().any(|modifier| modifier == "local") { 8 } else { 1 }
         }
         (Treatment::Barrier, _) if waits_for_block(row, instruction) => 32,
-        (Treatment::Barrier, _) => 8,
+        (Treatment::Barrier, _) => LANES_COST,
         (_, "cp.async.wait_group" | WAIT_ALL) => 8,
         (_, "membar" | "fence") => 64,
         (_, "nanosleep") => match instruction.operands.first() {
@@ -64,6 +64,10 @@ fn is_ordered(instruction: &Instruction) -> bool {
     (has("acquire") || has("release") || has("acq_rel")) && !has("cta")
 }
 
+/// What a wait for lanes of a warp counts. Where they are apart ptxas goes around it for each lane: some ten instructions, 190
+/// cycles and more on an H200.
+const LANES_COST: u64 = 16;
+
 /// What an instruction counts that computes: about how many instructions ptxas makes of it for sm_90, where that are many
 /// (CUDA 13.0; `div.rn.f32` 110, `rem.s64` 80, `sqrt.rn.f64` 56, `fns` and `vavrg4` 48).
 fn pure_cost(row: &Row, instruction: &Instruction) -> u64 {
@@ -83,8 +87,7 @@ fn pure_cost(row: &Row, instruction: &Instruction) -> u64 {
         "bfe" | "bfi" | "bfind" | "sad" if is_wide || has("b64") => 20,
         // Clamped, or rounded to whole numbers of another width.
         "cvt" if has("sat") && is_wide => 20,
-        // Up to 16 where the lanes are in a register, and else one.
-        "shfl" | "vote" | "match" | "redux" | "elect" => 4,
+        "shfl" | "vote" | "match" | "redux" | "elect" => LANES_COST,
         "mad24" | "mul24" if has("hi") => 16,
         "isspacep" | "testp" => 12,
         "set" | "setp" | "mad" | "madc" | "sad" if is_short => 12,

@@ -33,10 +33,11 @@ impl<'a> Pass<'a> {
         }
         let gathered = here.get(..here.len() - rest.len()).unwrap_or_default();
         for found in gathered {
+            let Statement::Instruction(line) = found else { continue };
+            self.fuel.costs(table::cost(table::check(line)?, line));
             // A mask in a register is the tenant's.
-            if let Statement::Instruction(Instruction { opcode, operands, .. }) = found
-                && opcode == "match"
-                && let Some(Operand::Register(mask)) = operands.get(1)
+            if line.opcode == "match"
+                && let Some(Operand::Register(mask)) = line.operands.get(1)
             {
                 if !matches!(Class::parse(mask), Some((Class::Word, _))) {
                     return Err(unverified("a mask of lanes that is no register of 32 bits"));
@@ -45,11 +46,6 @@ impl<'a> Pass<'a> {
             }
         }
         self.awaits = self.awaits.map(|_| None);
-        match gathered.len() {
-            // A wait by itself, which is the tenant's.
-            1 if first.opcode == "bar" => self.fuel.waits(table::cost(table::check(first)?, first)),
-            lines => self.fuel.gathers(lines as u64),
-        }
         Ok(Some(rest))
     }
 
