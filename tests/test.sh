@@ -106,7 +106,7 @@ scripts() {
             *.sh) bash -n -- "$file" ;;
         esac || return 1
     done < <(git ls-files -z -- '*.py' '*.sh')
-    "${PYTHON:-python3}" -B -m doctest tests/outside/times.py
+    "${PYTHON:-python3}" -B -m doctest tests/outside/times.py tests/outside/run.py
 }
 
 documentation() { RUSTDOCFLAGS='-D warnings' cargo doc --quiet --no-deps --workspace; }

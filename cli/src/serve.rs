@@ -272,7 +272,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let backend = match arguments.software.on(arguments.backend)? {
         Backend::Auto => resolve_apart(&binary)?,
         Backend::Cuda if resolve_apart(&binary)? != Backend::Cuda => {
-            return Err(Failure::new("there is no GPU to serve: `bulkhead doctor` says what is missing"));
+            return Err(Failure::new(
+                "there is no GPU to serve: `bulkhead doctor` says what is missing; `--backend software` needs none",
+            ));
         }
         definite => definite,
     };

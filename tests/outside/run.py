@@ -55,7 +55,9 @@ REFUSES = re.compile(r"refuse|not support|does not|no kernel of the image")
 # CUDA's own words for what is not there, as programs print them.
 NOT_THERE = re.compile(
     r"^.*(code=(36|801)\b|API error = 0*(36|801)\b|cudaErrorNotSupported|operation not supported).*$", re.MULTILINE)
-OUTCOMES = ["right", "built", "ended", "wrong", "refused", "waived", "crash", "out of time", "not built", "absent"]
+# How programs say that they want arguments, as they end with an error.
+USAGE = re.compile(r"^.*\busage\b.*$", re.MULTILINE | re.IGNORECASE)
+OUTCOMES = ["right", "built", "ended", "wrong", "refused", "waived", "usage", "crash", "out of time", "not built", "absent"]
 
 
 @dataclasses.dataclass
@@ -131,16 +133,23 @@ def load(suite, checkouts, build):
 
 
 def suite_of(root, build):
-    """A suite that has no table: each `*.cu` below `root` that has a `main` is a program, by the table `any.toml`."""
+    """A suite that has no table: each `*.cu` below `root` that has a `main` is a program, by the table `any.toml`.
+
+    What is left out for lack of one is told on standard error.
+    """
     with open(HERE / "any.toml", "rb") as file:
         defaults = tomllib.load(file)["all"]
-    programs = []
+    programs, without = [], []
     for source in sorted(root.rglob("*.cu")):
         if not re.search(r"\bmain\s*\(", source.read_text(errors="replace")):
+            without.append(str(source.relative_to(root)))
             continue
         name = "-".join(source.relative_to(root).with_suffix("").parts).replace(" ", "_")
         entry = {"sources": [glob.escape(source.name)], "found": True}
         programs.append(Program(root.name, name, root, source.parent, entry, defaults, build / "data"))
+    if without:
+        more = f" and {len(without) - 5} more" if len(without) > 5 else ""
+        print(f"outside: {root.name}: left out, as they have no main: {', '.join(without[:5])}{more}", file=sys.stderr)
     return programs
 
 
@@ -497,7 +506,14 @@ def outcome(word, why=""):
 
 
 def judge(program, ran):
-    """What became of a program, by how it ended and what it printed."""
+    """What became of a program, by how it ended and what it printed.
+
+    >>> def judged(status, output, **table): return judge(table, Ran(status, output, 1.0))["outcome"]
+    >>> judged(1, "Usage: ./main <repeat>", found=True), judged(1, "Usage: ./main <repeat>"), judged(0, "usage of memory", found=True)
+    ('usage', 'wrong', 'ended')
+    >>> judged(-11, "usage: a.out N", found=True), judged(1, "FAIL", found=True)
+    ('crash', 'wrong')
+    """
     refused = REFUSAL.search(ran.output)
     missing = NOT_THERE.search(ran.output)
     said = refused.group("why") if refused else missing.group(0) if missing else ""
@@ -530,6 +546,10 @@ def judge(program, ran):
         return outcome("crash", f"{signal.Signals(number).name}: {last_line(ran.output)}")
     if bad:
         return outcome("wrong", bad.group(0))
+    # Nobody said which arguments programs want that have no table.
+    usage = USAGE.search(ran.output)
+    if usage and program.get("found"):
+        return outcome("usage", usage.group(0))
     if ran.status != expected:
         return outcome("wrong", f"ended with {ran.status}: {last_line(ran.output)}")
     return outcome("wrong", f"its output has no {right!r}: {last_line(ran.output)}")

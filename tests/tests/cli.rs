@@ -125,6 +125,18 @@ fn a_program_that_is_to_run_on_another_device_than_the_kernel_that_serves_has_is
 }
 
 #[test]
+fn who_asks_for_a_gpu_that_is_not_there_is_told_of_the_software_gpu() {
+    if done(&["doctor", "--backend"]).stdout.trim() == "cuda" {
+        return skipped("there is a GPU");
+    }
+    let refused = done(&["run", "--private", "--backend", "cuda", "--", "echo", "started"]);
+    assert_eq!((refused.code(), refused.stdout.as_str()), (Some(1), ""), "{}", refused.told());
+    for told in ["`bulkhead doctor`", "`--backend software`"] {
+        assert!(refused.stderr.contains(told), "{}", refused.told());
+    }
+}
+
+#[test]
 fn doctor_tells_what_is_there_and_how_to_get_what_is_missing() {
     let told = done(&["doctor", "--json"]);
     let report: Value = serde_json::from_str(&told.stdout).unwrap();
