@@ -141,7 +141,7 @@ impl Session {
 
     /// Says what kernels that are launched from here on may access: first address and length of each range, in any
     /// order, without overlaps. What kernels allocate from belongs to it anyway. Until it is called that is the whole slot. For sessions that were opened with
-    /// [`Stray::Told`]; nothing of the session should run meanwhile.
+    /// [`Stray::Told`](bulkhead_schema::Stray::Told); nothing of the session should run meanwhile.
     ///
     /// # Errors
     /// Where the session is over.
