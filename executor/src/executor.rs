@@ -15,9 +15,10 @@ use bulkhead_schema::{Error, ErrorCode, Handle};
 use parking_lot::Mutex;
 
 use crate::{
-    control::{decode::OfModule, job::Job, link::Link},
+    control::{job::Job, link::Link},
     device::Guard,
     images::{Images, cache::Cache},
+    launch::entry::{Entry, Template},
     memory::{
         Means,
         physical::{Freeing, Physical},
@@ -25,18 +26,15 @@ use crate::{
         warm::Slots,
         workbench::Workbench,
     },
-    modules::{self, Modules, Patient, Said},
-    moments::{Gate, Need, Waits},
-    session::{
-        Session,
-        bindings::{Entry, Template},
-    },
+    modules::Modules,
+    moments::{gate::Gate, waits::Waits},
+    session::Session,
     watch::{
         flag::Flags,
         neighbours::Neighbours,
+        patience::Patience,
         pulse::Pulse,
-        reaper::{Image, Reaper, Remains},
-        warden::Patience,
+        remains::{Image, Reaper, Remains},
     },
 };
 
@@ -70,7 +68,7 @@ pub(crate) struct Executor {
     /// Work of a session that is closing is kept from the device by somebody's whose does not pass. Taken by the warden.
     pub(crate) kept: AtomicBool,
     /// Whether the warden comes around.
-    pub(crate) pulse: Pulse,
+    pub(crate) pulse: Arc<Pulse>,
     /// Keeps everybody from submitting.
     pub(crate) gate: Arc<Gate>,
     /// Held by whoever closes the gate for a moment; until when nobody who loads does.
@@ -153,7 +151,7 @@ impl Executor {
             entries: Mutex::default(),
             closing: AtomicU32::new(0),
             kept: AtomicBool::new(false),
-            pulse: Pulse::default(),
+            pulse: Arc::default(),
             neighbours: Mutex::new(Neighbours::new(Instant::now())),
             gate: Arc::default(),
             draining: Mutex::default(),
@@ -198,35 +196,6 @@ impl Executor {
         for handle in handles {
             entries.remove(&(session, *handle));
         }
-    }
-
-    /// Does what the device has to do for a module.
-    pub(crate) fn of_module(&self, ask: OfModule) -> Result<Said, Error> {
-        let modules = &self.modules;
-        match ask {
-            OfModule::Add { module, bytes, host_bytes, origin, gates } => {
-                modules.add(module, &modules::text(gates)?, (bytes, host_bytes), origin)?;
-            }
-            OfModule::Export { module } => return modules.export(module).map(Said::Memory),
-            OfModule::Adopt { module, memory } => modules.adopt(module, memory)?,
-            OfModule::Map { module, memory } => modules.map(module, memory)?,
-            OfModule::Watch { module, page } => modules.watch(module, page)?,
-            OfModule::Close { module } => modules.close(module)?,
-            OfModule::Remove { module } => modules.remove(module, &|patient, work| match patient {
-                // As for loading code: new work is held back, and who runs on for too long is ended.
-                Patient::NoMore => self.while_drained(Need::Module, work),
-                Patient::Still => {
-                    self.while_idle(work);
-                    Ok(())
-                }
-            })?,
-            OfModule::Read { module, offset, bytes } => {
-                return modules.read(module, offset, bytes).map(Said::Piece);
-            }
-            OfModule::Write { module, offset, data } => modules.write(module, offset, &data)?,
-            OfModule::Grant { .. } | OfModule::Revoke { .. } => {}
-        }
-        Ok(Said::Done)
     }
 
     /// The kernel is gone: nobody submits any more.

@@ -13,6 +13,8 @@
 //! | `images` | compile processes, loading, the cache of machine code |
 //! | `launch` | from a record in a ring to work on the device |
 //! | `memory` | slots, physical memory, what is mapped where, swapping |
+//! | `modules` | protected modules, and what sessions are granted of them |
+//! | `moments` | the gate, who waits for a moment when no kernel runs, who brings one about |
 //! | `session` | what a session is, and what its handles name |
 //! | `watch` | who ends work, who waits for it, who gives back what it leaves |
 //!
@@ -48,11 +50,11 @@ mod session;
 mod testbed;
 mod watch;
 
-pub use control::server::{EXIT_DEVICE_LOST, run};
+pub use control::{lost::EXIT_DEVICE_LOST, server::run};
 pub use device::{Backend, Guard, Options};
 pub use images::{
     cache::{CACHE_BYTES, Cache, CacheContents, CacheOptions},
     compiler,
 };
 pub use testbed::{Loaded, Shape, Testbed, Version};
-pub use watch::{sanitize::Sanitize, warden::Patience};
+pub use watch::{patience::Patience, sanitize::Sanitize};

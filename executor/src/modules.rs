@@ -5,8 +5,10 @@
 //! the session's code, if the session was granted the module. What kernels are told of a window comes from here, at each
 //! launch.
 
+pub(crate) mod grants;
+
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fs::File,
     os::{
         fd::{AsFd, OwnedFd},
@@ -29,10 +31,10 @@ use bulkhead_ring::{
     memory::{Shared, create_shared},
 };
 use bulkhead_schema::{Error, ErrorCode, limits};
-use bulkhead_verifier::{GATE_PARAMETERS, Gates};
+use bulkhead_verifier::Gates;
 use parking_lot::Mutex;
 
-use crate::{control::decode::WindowOrigin, device, session::bindings::Called};
+use crate::{device, modules::grants::Module};
 
 /// How often it is looked whether no kernel runs.
 const LOOK: Duration = Duration::from_millis(1);
@@ -55,6 +57,15 @@ pub(crate) enum Patient {
     NoMore,
 }
 
+/// Where the device memory of a module's window comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WindowOrigin {
+    /// It is made, and zero.
+    New,
+    /// Another executor has it, and it is brought later.
+    Adopted,
+}
+
 /// What is answered to whoever asks something of a module.
 pub(crate) enum Said {
     Done,
@@ -62,150 +73,6 @@ pub(crate) enum Said {
     Piece(Vec<u8>),
     /// Its window's device memory, for another executor.
     Memory(OwnedFd),
-}
-
-/// A module.
-pub(crate) struct Module {
-    pub(crate) id: u32,
-    gates: Gates,
-    base: u64,
-    bytes: u64,
-    /// What its variables take of it, from its first byte on.
-    variable_bytes: u64,
-    /// Of those, host memory, at the end.
-    host_bytes: u64,
-    /// Whether that is there.
-    has_host: AtomicBool,
-    /// Its device memory, once that is there.
-    memory: OnceLock<MemoryId>,
-    /// How many sessions are granted it.
-    grants: AtomicU32,
-    /// Counts launches in flight whose entries call the gates, for the host half to see.
-    activity: OnceLock<Arc<ActivityWriter>>,
-}
-
-impl Module {
-    /// Where its host memory begins.
-    fn host(&self) -> DeviceAddress {
-        DeviceAddress(self.base + self.device_bytes())
-    }
-
-    /// What of it is device memory, from its first byte on.
-    fn device_bytes(&self) -> u64 {
-        self.bytes - self.host_bytes
-    }
-
-    fn is_whole(&self) -> bool {
-        self.memory.get().is_some() && (self.host_bytes == 0 || self.has_host.load(Ordering::Acquire))
-    }
-}
-
-impl std::fmt::Debug for Module {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Module").field("id", &self.id).field("bytes", &self.bytes).finish_non_exhaustive()
-    }
-}
-
-/// That a session's kernels may call a module's gates.
-#[derive(Debug)]
-pub(crate) struct Grant {
-    module: Arc<Module>,
-    caller: u64,
-    badge: u64,
-}
-
-impl Drop for Grant {
-    fn drop(&mut self) {
-        self.module.grants.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// That a launch is in flight whose entry calls a module's gates.
-pub(crate) struct Calling(Arc<ActivityWriter>);
-
-impl Calling {
-    fn new(activity: &Arc<ActivityWriter>) -> Self {
-        activity.begins();
-        Self(Arc::clone(activity))
-    }
-}
-
-impl Drop for Calling {
-    fn drop(&mut self) {
-        self.0.ends();
-    }
-}
-
-/// What a session is granted, by module.
-#[derive(Debug, Default)]
-pub(crate) struct Grants {
-    granted: BTreeMap<u32, Grant>,
-    revoked: BTreeSet<u32>,
-}
-
-/// What the text of a session may call.
-pub(crate) struct Callable {
-    pub(crate) gates: Gates,
-    /// In order: two sessions that have the same may have the same code.
-    pub(crate) modules: Vec<u32>,
-}
-
-impl Grants {
-    /// `caller` and `badge` are what its gates read.
-    pub(crate) fn grant(&mut self, module: Arc<Module>, caller: u64, badge: u64) -> Result<(), Error> {
-        if self.granted.contains_key(&module.id) {
-            return Err(Error::new(ErrorCode::InvalidArgument, "the session has been granted that module"));
-        }
-        if !module.is_whole() {
-            return Err(refused("some of the memory of the module's window is not there"));
-        }
-        if let Err(name) = self.gates().and_then(|mut gates| gates.join(&module.gates)) {
-            let message = format!("two modules have a gate of the name {name}");
-            return Err(Error::new(ErrorCode::InvalidArgument, message));
-        }
-        module.grants.fetch_add(1, Ordering::AcqRel);
-        self.revoked.remove(&module.id);
-        self.granted.insert(module.id, Grant { module, caller, badge });
-        Ok(())
-    }
-
-    pub(crate) fn revoke(&mut self, module: u32) -> Result<(), Error> {
-        if self.granted.remove(&module).is_none() {
-            return Err(Error::new(ErrorCode::NotFound, "the session was not granted that module"));
-        }
-        self.revoked.insert(module);
-        Ok(())
-    }
-
-    /// The gates that a text may call, and the modules that have them.
-    pub(crate) fn callable(&self) -> Result<Callable, Error> {
-        let gates = self.gates().map_err(|name| {
-            Error::new(ErrorCode::Internal, format!("two granted modules have a gate of the name {name}"))
-        })?;
-        Ok(Callable { gates, modules: self.granted.keys().copied().collect() })
-    }
-
-    fn gates(&self) -> Result<Gates, String> {
-        let mut gates = Gates::default();
-        self.granted.values().try_for_each(|grant| gates.join(&grant.module.gates))?;
-        Ok(gates)
-    }
-
-    /// What a launch tells an entry of a module: where its window begins, what is one less than its bytes, who calls, with
-    /// which badge.
-    pub(crate) fn values(&self, module: u32) -> Result<[u64; GATE_PARAMETERS], ErrorCode> {
-        match self.granted.get(&module) {
-            Some(Grant { module, caller, badge }) => Ok([module.base, module.bytes - 1, *caller, *badge]),
-            None if self.revoked.contains(&module) => Err(ErrorCode::Revoked),
-            None => Err(ErrorCode::NotPermitted),
-        }
-    }
-
-    /// Counts a launch, which is about to be submitted, with the modules whose gates its entry calls.
-    pub(crate) fn calling(&self, called: &[Called]) -> Vec<Calling> {
-        let granted = called.iter().filter_map(|called| self.granted.get(&called.module));
-        granted.filter_map(|grant| grant.module.activity.get()).map(Calling::new).collect()
-    }
 }
 
 /// The modules of an executor.

@@ -11,14 +11,14 @@ use bulkhead_verifier::Verified;
 
 use crate::{
     images::load::describe,
+    launch::entry::Template,
     memory::{
         Means, SlotMemory,
         physical::{Freeing, Physical},
         piece::Pieces,
         workbench::Workbench,
     },
-    moments::Waits,
-    session::bindings::Template,
+    moments::waits::Waits,
     watch::flag::{Flags, Says},
 };
 

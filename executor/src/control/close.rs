@@ -14,10 +14,10 @@ use bulkhead_schema::{Error, ErrorCode};
 
 use super::{Control, LOOK, LOOK_LATE, over};
 use crate::{
-    control::job::Change,
+    control::{job::Change, link::report},
     device,
     memory::SlotMemory,
-    session::{Asked, bindings::Object, report},
+    session::{Asked, bindings::Object},
     watch::warden,
 };
 

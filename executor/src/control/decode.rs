@@ -13,8 +13,10 @@ use bulkhead_schema::{
 };
 
 use crate::{
-    control::job::{Ask, Change, Old, PATIENCE, Reserved, Span, Then, Whose, Work},
-    images::load::Most,
+    control::job::{Ask, Change, PATIENCE, Reserved, Span, Then, Work},
+    images::Most,
+    memory::{Old, piece::Whose},
+    modules::WindowOrigin,
 };
 
 /// What a handle is to mean, as the kernel says it.
@@ -57,15 +59,6 @@ pub(crate) enum Asked {
         session: u32,
         ask: Ask,
     },
-}
-
-/// Where the device memory of a module's window comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WindowOrigin {
-    /// It is made, and zero.
-    New,
-    /// Another executor has it, and it is brought later.
-    Adopted,
 }
 
 /// What is asked about a protected module.

@@ -5,7 +5,14 @@ use std::{os::fd::OwnedFd, time::Duration};
 use bulkhead_gpu::Question;
 use bulkhead_schema::{Handle, Run, limits};
 
-use crate::{images::load::Most, memory::piece::Mapping, session::bindings::Entry};
+use crate::{
+    images::Most,
+    launch::entry::Entry,
+    memory::{
+        Old,
+        piece::{Mapping, Whose},
+    },
+};
 
 /// How long a change of pages waits for its session's work at most.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(limits::DRAIN_SECONDS);
@@ -43,24 +50,6 @@ pub(crate) enum Change {
     MapHost { span: Span, handle: Handle, descriptor: OwnedFd },
     SwapOut { arenas: Vec<Span>, copy: bool, patience: Duration },
     SwapIn { arenas: Vec<Span>, then: Then },
-}
-
-/// Whose memory it is that another executor has made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Whose {
-    /// The session's: it follows, or goes on here.
-    Own,
-    /// Another session's, which lives there.
-    Theirs,
-}
-
-/// What becomes of memory that is split into new pieces.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Old {
-    /// Nobody else has it.
-    Scrubbed,
-    /// A standby has it: it stays as it is, and the session is held until the standby has the pieces.
-    Kept,
 }
 
 /// What becomes of a session whose memory is back.

@@ -116,6 +116,21 @@ impl Link {
     }
 }
 
+/// A reply that cannot be sent means that the kernel is gone; the main thread sees that too, and ends the process.
+pub(crate) fn report(sent: std::io::Result<()>) {
+    if let Err(error) = sent {
+        tracing::warn!(%error, "the kernel is gone");
+    }
+}
+
+/// Answers a request that has no more to say than whether it was done.
+pub(crate) fn answer(link: &Link, id: u64, result: &Result<(), Error>) {
+    report(link.reply(id, None, |mut reply| match result {
+        Ok(()) => reply.set_ok(()),
+        Err(error) => error.write(reply.init_error()),
+    }));
+}
+
 /// Whether an answer fits into a packet. Asked before anything is done that the answer tells of: one that does not fit is
 /// an error to the kernel, which takes that as nothing done.
 pub(crate) fn may_answer(fill: impl FnOnce(reply::Builder<'_>)) -> Result<(), Error> {

@@ -7,8 +7,11 @@ mod close;
 pub(crate) mod decode;
 pub(crate) mod job;
 pub(crate) mod link;
+pub(crate) mod lost;
+mod modules;
 mod native;
 mod objects;
+mod open;
 mod pages;
 pub(crate) mod server;
 
@@ -23,13 +26,16 @@ use bulkhead_ring::{Consumer, memory::Ring};
 use bulkhead_schema::{Error, ErrorCode};
 
 use crate::{
-    control::job::{Ask, Job, Span, Work},
+    control::{
+        job::{Ask, Job, Span, Work},
+        link::{answer, report},
+    },
     device,
     executor::Executor,
-    launch::pump::{self, Waiter},
+    launch::pump,
     memory::SlotMemory,
-    session::{Session, answer, report, spawn},
-    watch::reaper::{Page, Pinned, ROOM},
+    session::{Session, spawn, waiter::Waiter},
+    watch::remains::{Page, Pinned, ROOM},
 };
 
 /// How often somebody who waits for the device looks, at first.
@@ -53,6 +59,11 @@ pub(crate) struct Control {
     leaving: Vec<(u64, Span)>,
     /// What registers host memory, and found no room for more; with when it came.
     parked: Vec<(Instant, Job)>,
+}
+
+fn reaper_is_full() -> Error {
+    Error::new(ErrorCode::OutOfMemory, "host memory waits for the device to be idle")
+        .remedy("try again when the kernels that run now have ended")
 }
 
 fn over() -> Error {
@@ -148,7 +159,7 @@ impl Control {
 
     fn refuse_parked(&mut self, is: impl Fn(&Ask) -> bool) {
         for (_, job) in self.parked.extract_if(.., |(_, job)| is(&job.ask)) {
-            answer(&self.session.link, job.id, &Err(objects::reaper_is_full()));
+            answer(&self.session.link, job.id, &Err(reaper_is_full()));
         }
     }
 
@@ -162,7 +173,7 @@ impl Control {
             if has_room {
                 self.job_or_park(job);
             } else if since.elapsed() > ROOM {
-                self.answer(job.id, &Err(objects::reaper_is_full()));
+                self.answer(job.id, &Err(reaper_is_full()));
             } else {
                 self.parked.push((since, job));
             }

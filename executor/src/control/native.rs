@@ -11,15 +11,17 @@ use bulkhead_schema::{Error, ErrorCode, Handle, limits};
 
 use super::{Control, over};
 use crate::{
+    control::link::{answer, report},
     device,
     images::load::{self, Native},
-    launch::pump::Waiter,
+    launch::entry::Entry,
     session::{
-        Session, answer,
-        bindings::{Bindings, Entry, Object, Use},
-        report, spawn,
+        Session,
+        bindings::{Bindings, Object, Use},
+        spawn,
+        waiter::Waiter,
     },
-    watch::reaper::Image,
+    watch::remains::Image,
 };
 
 fn no_image() -> Error {

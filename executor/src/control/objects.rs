@@ -10,32 +10,27 @@ use bulkhead_mm::Range;
 use bulkhead_ring::memory::Shared;
 use bulkhead_schema::{Error, ErrorCode, Handle, Run};
 
-use super::{Control, over};
+use super::{Control, over, reaper_is_full};
 use crate::{
     control::{
         job::{Span, Target},
-        link,
+        link::{self, answer, report},
     },
     device,
     executor::Executor,
-    images::load::{self, Most},
-    launch::pump::Waiter,
+    images::{Most, load},
     session::{
-        Session, State, answer,
+        Session, State,
         bindings::{Bindings, Object, Use},
-        report, spawn,
+        spawn,
+        waiter::Waiter,
     },
-    watch::reaper::Pinned,
+    watch::remains::Pinned,
 };
 
 /// The kernel named a slot beyond the device's limit.
 pub(super) fn no_slot() -> Error {
     Error::new(ErrorCode::InvalidHandle, "a handle beyond the table's limit")
-}
-
-pub(super) fn reaper_is_full() -> Error {
-    Error::new(ErrorCode::OutOfMemory, "host memory waits for the device to be idle")
-        .remedy("try again when the kernels that run now have ended")
 }
 
 impl Control {

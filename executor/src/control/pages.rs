@@ -11,10 +11,13 @@ use bulkhead_schema::{Error, ErrorCode};
 
 use super::{Control, over};
 use crate::{
-    control::job::{CUT_PATIENCE, Change, Old, PATIENCE, Then},
+    control::{
+        job::{CUT_PATIENCE, Change, PATIENCE, Then},
+        link::{answer, report},
+    },
     device,
-    memory::Leave,
-    session::{Asked, Swapped, answer, report},
+    memory::{Leave, Old},
+    session::{Asked, Swapped},
 };
 
 /// Whether whoever asked for a change has been answered.

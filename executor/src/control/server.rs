@@ -15,22 +15,17 @@ use crate::{
     control::{
         decode::{self, Asked, Meant, OfModule},
         job::{Ask, Change, Job, Reserved, Span, Target},
-        link::Link,
+        link::{Link, answer, report},
+        lost::lose_device,
+        modules, open,
     },
     device::{self, Options},
     executor::{Executor, Known, Tenancy},
     images::cache::{Cache, CacheOptions},
-    modules::Said,
     sandbox,
-    session::{self, report},
-    watch::{
-        profile, pulse,
-        warden::{self, Patience},
-    },
+    session::spawn,
+    watch::{patience::Patience, profile, pulse, warden},
 };
-
-/// Exit status of an executor whose context was lost.
-pub const EXIT_DEVICE_LOST: i32 = 70;
 
 /// How often the context is asked whether it lives.
 const WATCH: Duration = Duration::from_millis(5);
@@ -50,7 +45,7 @@ pub enum RunError {
 ///
 /// # Errors
 /// Where the device does not open or the socket fails. The loss of the context ends the process with
-/// [`EXIT_DEVICE_LOST`].
+/// [`EXIT_DEVICE_LOST`](crate::EXIT_DEVICE_LOST).
 pub fn run(socket: OwnedFd, options: impl Into<Options>, patience: Patience) -> Result<(), RunError> {
     let Options {
         backend,
@@ -87,8 +82,8 @@ pub fn run(socket: OwnedFd, options: impl Into<Options>, patience: Patience) -> 
         thread::Builder::new().name("free".into()).spawn(move || freeing.run())?;
         let (weak, gpu) = (Arc::downgrade(&executor), Arc::clone(&executor.gpu));
         thread::Builder::new().name("warden".into()).spawn(move || warden::run(&weak, &*gpu))?;
-        let weak = Arc::downgrade(&executor);
-        thread::Builder::new().name("pulse".into()).spawn(move || pulse::run(&weak))?;
+        let (weak, link) = (Arc::downgrade(&executor.pulse), executor.link.clone());
+        thread::Builder::new().name("pulse".into()).spawn(move || pulse::run(&weak, &link))?;
         let executor = Arc::clone(&executor);
         thread::Builder::new().name("warm".into()).spawn(move || executor.slots.keep_warm())?;
     }
@@ -129,14 +124,6 @@ fn watch(gpu: Arc<dyn Gpu>, link: Link) -> Result<(), RunError> {
     Ok(())
 }
 
-/// The context is dead: says so to the kernel and ends the process. Does not return.
-pub(crate) fn lose_device(link: &Link, error: &DeviceError) -> ! {
-    let error = device::error(error);
-    tracing::error!(%error, "the device's context is lost");
-    report(link.reply(0, None, |reply| error.write(reply.init_error())));
-    std::process::exit(EXIT_DEVICE_LOST)
-}
-
 struct Server {
     executor: Arc<Executor>,
 }
@@ -152,17 +139,13 @@ impl Server {
             if lost {
                 let error =
                     Error::new(ErrorCode::LimitReached, "the executor has no place for more descriptors");
-                session::answer(
-                    &self.executor.link,
-                    id,
-                    &Err(error.remedy("try again when others were closed")),
-                );
+                answer(&self.executor.link, id, &Err(error.remedy("try again when others were closed")));
                 return Ok(());
             }
             self.request(request, descriptor).inspect_err(|error| {
                 let error =
                     Error::new(ErrorCode::Internal, format!("a request that does not decode: {error}"));
-                session::answer(&self.executor.link, id, &Err(error));
+                answer(&self.executor.link, id, &Err(error));
             })
         });
         if let Err(error) = handled {
@@ -184,7 +167,7 @@ impl Server {
             Asked::Of { session, ask } => self.job(session, Job { id, ask }),
         };
         if let Err(error) = done {
-            session::answer(&self.executor.link, id, &Err(error));
+            answer(&self.executor.link, id, &Err(error));
         }
         Ok(())
     }
@@ -227,10 +210,10 @@ impl Server {
                     let mut list = reply.init_words(count);
                     (0..count).zip(words).for_each(|(at, word)| list.set(at, word));
                 })),
-                Err(error) => session::answer(link, id, &Err(device::error(&error))),
+                Err(error) => answer(link, id, &Err(device::error(&error))),
             }
         };
-        session::spawn("taken".to_owned(), tell).map(drop)
+        spawn("taken".to_owned(), tell).map(drop)
     }
 
     /// Opens a session on a thread of its own: filling its slot may take a while.
@@ -264,18 +247,18 @@ impl Server {
             let room = executor.reaper.has_room_for_a_session().then_some(()).ok_or_else(full);
             let opened =
                 room.and_then(|()| executor.gpu.bind_thread().map_err(|error| device::error(&error)));
-            match opened.and_then(|()| session::open(&executor, session, slot, ring.as_ref(), reserved)) {
+            match opened.and_then(|()| open::open(&executor, session, slot, ring.as_ref(), reserved)) {
                 Ok(page) => report(link.reply(id, Some(page.as_fd()), |mut reply| reply.set_opened(()))),
-                Err(error) => session::answer(link, id, &Err(error)),
+                Err(error) => answer(link, id, &Err(error)),
             }
         };
-        session::spawn(format!("open-{session}"), open).map(drop)
+        spawn(format!("open-{session}"), open).map(drop)
     }
 
     /// Ends a session's kernels, and whoever waits for them. It is closed afterwards, when what is changing has come to an end.
     fn end(&self, id: u64, session: u32, why: Error) -> Result<(), Error> {
         self.known(session)?.session.end(why);
-        session::answer(&self.executor.link, id, &Ok(()));
+        answer(&self.executor.link, id, &Ok(()));
         Ok(())
     }
 
@@ -319,25 +302,11 @@ impl Server {
             | OfModule::Remove { .. }
             | OfModule::Read { .. }
             | OfModule::Write { .. } => {
-                let work = move || {
-                    let link = &executor.link;
-                    let bound = executor.gpu.bind_thread().map_err(|error| device::error(&error));
-                    match bound.and_then(|()| executor.of_module(ask)) {
-                        Ok(Said::Piece(piece)) => {
-                            report(link.reply(id, None, |mut reply| reply.set_piece(&piece)));
-                        }
-                        Ok(Said::Memory(memory)) => {
-                            let memory = Some(memory.as_fd());
-                            report(link.reply(id, memory, |mut reply| reply.set_exported(())));
-                        }
-                        Ok(Said::Done) => session::answer(link, id, &Ok(())),
-                        Err(error) => session::answer(link, id, &Err(error)),
-                    }
-                };
-                return session::spawn("module".to_owned(), work).map(drop);
+                let work = move || modules::serve(&executor, id, ask);
+                return spawn("module".to_owned(), work).map(drop);
             }
         };
-        session::answer(&self.executor.link, id, &done);
+        answer(&self.executor.link, id, &done);
         Ok(())
     }
 

@@ -21,15 +21,15 @@ use parking_lot::Mutex;
 use crate::{
     device::{self, Guard},
     executor::Executor,
-    images::{Installed, Origin, machine_code},
-    launch::fast::Fast,
-    modules::Callable,
-    moments::Need,
-    session::{
-        Session,
-        bindings::{Called, Entry, HIDDEN, SLICE, Template},
+    images::{Installed, Most, Origin, machine_code},
+    launch::{
+        entry::{Entry, HIDDEN, SLICE, Template},
+        fast::Fast,
     },
-    watch::reaper::Image,
+    modules::grants::{Callable, Called},
+    moments::Need,
+    session::Session,
+    watch::remains::Image,
 };
 
 /// A loaded image.
@@ -40,13 +40,6 @@ pub(crate) struct Loaded {
     code_bytes: u64,
     compile_ms: u32,
     origin: Origin,
-}
-
-/// What an image may take at most: bytes of code, and of local memory for each thread.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Most {
-    pub(crate) code_bytes: u64,
-    pub(crate) local_bytes: u32,
 }
 
 /// Reads, verifies and loads the image behind a descriptor for a session; it must have `count` entries.

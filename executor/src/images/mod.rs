@@ -21,8 +21,8 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::{
     images::cache::Cache,
-    session::bindings::{Entry, HIDDEN, Template},
-    watch::reaper::Image,
+    launch::entry::{Entry, HIDDEN, Template},
+    watch::remains::Image,
 };
 
 /// Where the code of an image came from.
@@ -34,6 +34,13 @@ pub(crate) enum Origin {
     Kept,
     /// Another session, or this one, has it loaded.
     Loaded,
+}
+
+/// What an image may take at most: bytes of code, and of local memory for each thread.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Most {
+    pub(crate) code_bytes: u64,
+    pub(crate) local_bytes: u32,
 }
 
 /// An image that is, or was, in the device.

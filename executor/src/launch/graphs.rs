@@ -24,13 +24,9 @@ use bulkhead_schema::{
 };
 
 use crate::{
-    device,
-    launch::pump::Waiter,
-    session::{
-        State,
-        bindings::{Object, Use},
-    },
-    watch::reaper::Image,
+    modules::grants::Grants,
+    session::bindings::{Bindings, Use},
+    watch::remains::Image,
 };
 
 /// A request that was done, or why it was not; the outer error is the loss of the device.
@@ -73,11 +69,15 @@ enum Form {
 }
 
 /// A node's work, and the image and the name of its entry.
-type Found = (Work, Option<(Arc<Image>, Arc<str>)>);
+pub(super) type Found = (Work, Option<(Arc<Image>, Arc<str>)>);
 
 /// Looks up what a node names.
-fn find(state: &mut State, work: &NodeWork, parameters: &[u64]) -> Result<Found, ErrorCode> {
-    let bindings = &mut state.bindings;
+pub(super) fn find(
+    bindings: &mut Bindings,
+    grants: &Grants,
+    work: &NodeWork,
+    parameters: &[u64],
+) -> Result<Found, ErrorCode> {
     match *work {
         NodeWork::Nothing => Ok((Work::Nothing, None)),
         NodeWork::Launch(launch) => {
@@ -90,7 +90,7 @@ fn find(state: &mut State, work: &NodeWork, parameters: &[u64]) -> Result<Found,
             if matches!(launch.blocks, Blocks::Clusters { .. }) && template.hidden.is_some() {
                 return Err(ErrorCode::NotSupported);
             }
-            template.tell(&state.grants)?;
+            template.tell(grants)?;
             let mut block = template.block.clone().into_boxed_slice();
             for (to, word) in block[..template.visible_bytes].chunks_mut(8).zip(parameters) {
                 to.copy_from_slice(&word.to_ne_bytes()[..to.len()]);
@@ -138,44 +138,6 @@ fn bytes_of(work: &Work) -> usize {
     if let Work::Launch { parameters, .. } = work { parameters.len() } else { 0 }
 }
 
-/// Adds a node to a graph, or has one do other work.
-pub(crate) fn node(state: &mut State, place: NodePlace, work: &NodeWork, parameters: &[u64]) -> Done {
-    let found = find(state, work, parameters);
-    let graphs = &mut state.graphs;
-    if !place.is_change {
-        let added = found.and_then(|(work, entry)| graphs.add(place, work, entry));
-        return Ok(graphs.spoil(place.graph, added));
-    }
-    let (work, entry) = match found {
-        Ok(found) => found,
-        Err(code) => return Ok(Err(code)),
-    };
-    let Some(graph) = graphs.graphs.get_mut(&place.graph) else { return Ok(Err(ErrorCode::InvalidHandle)) };
-    let at = place.node as usize;
-    if graph.kinds.get(at) != Some(&discriminant(&work)) || matches!(graph.form, Form::Growing) {
-        return Ok(Err(ErrorCode::InvalidArgument));
-    }
-    graph.keep(entry);
-    match graph.form {
-        Form::Made(id) => match state.gpu.change_node(id, at, &work) {
-            Ok(()) => Ok(Ok(())),
-            Err(lost @ Error::Lost { .. }) => Err(lost),
-            Err(_) => Ok(Err(ErrorCode::InvalidArgument)),
-        },
-        Form::Growing | Form::Listed => {
-            let Some(node) = graph.nodes.get_mut(at) else { return Ok(Err(ErrorCode::InvalidArgument)) };
-            let (old, new) = (bytes_of(&node.work), bytes_of(&work));
-            if graphs.bytes - old + new > BYTES_MAX {
-                return Ok(Err(ErrorCode::InvalidArgument));
-            }
-            graphs.bytes = graphs.bytes - old + new;
-            graph.bytes = graph.bytes - old + new;
-            node.work = work;
-            Ok(Ok(()))
-        }
-    }
-}
-
 impl Graph {
     /// Keeps the image of an entry, and its name.
     fn keep(&mut self, entry: Option<(Arc<Image>, Arc<str>)>) {
@@ -189,6 +151,42 @@ impl Graph {
 }
 
 impl Graphs {
+    /// Adds a node to a graph, or has one do other work.
+    pub(super) fn node(&mut self, gpu: &dyn Gpu, place: NodePlace, found: Result<Found, ErrorCode>) -> Done {
+        if !place.is_change {
+            let added = found.and_then(|(work, entry)| self.add(place, work, entry));
+            return Ok(self.spoil(place.graph, added));
+        }
+        let (work, entry) = match found {
+            Ok(found) => found,
+            Err(code) => return Ok(Err(code)),
+        };
+        let Some(graph) = self.graphs.get_mut(&place.graph) else { return Ok(Err(ErrorCode::InvalidHandle)) };
+        let at = place.node as usize;
+        if graph.kinds.get(at) != Some(&discriminant(&work)) || matches!(graph.form, Form::Growing) {
+            return Ok(Err(ErrorCode::InvalidArgument));
+        }
+        graph.keep(entry);
+        match graph.form {
+            Form::Made(id) => match gpu.change_node(id, at, &work) {
+                Ok(()) => Ok(Ok(())),
+                Err(lost @ Error::Lost { .. }) => Err(lost),
+                Err(_) => Ok(Err(ErrorCode::InvalidArgument)),
+            },
+            Form::Growing | Form::Listed => {
+                let Some(node) = graph.nodes.get_mut(at) else { return Ok(Err(ErrorCode::InvalidArgument)) };
+                let (old, new) = (bytes_of(&node.work), bytes_of(&work));
+                if self.bytes - old + new > BYTES_MAX {
+                    return Ok(Err(ErrorCode::InvalidArgument));
+                }
+                self.bytes = self.bytes - old + new;
+                graph.bytes = graph.bytes - old + new;
+                node.work = work;
+                Ok(Ok(()))
+            }
+        }
+    }
+
     fn add(
         &mut self,
         place: NodePlace,
@@ -266,67 +264,69 @@ impl Graphs {
         Ok(Some(gone))
     }
 
+    /// Destroys a graph. Its images, which go once all work that was submitted by now has passed; none where there is no
+    /// such graph.
+    pub(super) fn destroy(&mut self, gpu: &dyn Gpu, graph: u32) -> Result<Option<Vec<Arc<Image>>>, Error> {
+        Ok(self.remove(gpu, graph)?.map(|gone| gone.images))
+    }
+
+    /// A graph has all its nodes.
+    pub(super) fn make(&mut self, gpu: &dyn Gpu, graph: u32) -> Done {
+        let Some(graph) = self.graphs.get_mut(&graph) else { return Ok(Err(ErrorCode::InvalidHandle)) };
+        if graph.is_spoilt || !matches!(graph.form, Form::Growing) {
+            return Ok(Err(ErrorCode::InvalidArgument));
+        }
+        graph.before = None;
+        graph.form = match gpu.make_graph(&graph.nodes)? {
+            Some(id) => {
+                graph.nodes = Vec::new();
+                self.bytes -= std::mem::take(&mut graph.bytes);
+                Form::Made(id)
+            }
+            None => {
+                tracing::debug!(nodes = graph.count, "the device makes no graph of these nodes");
+                Form::Listed
+            }
+        };
+        Ok(Ok(()))
+    }
+
+    /// The name of an entry of a graph, where it has one.
+    pub(super) fn name(&self, graph: u32) -> Option<Arc<str>> {
+        self.graphs.get(&graph)?.name.clone()
+    }
+
+    /// Does all that a graph's nodes say. What the device refuses of it is given to `refused`.
+    pub(super) fn launch(
+        &self,
+        gpu: &dyn Gpu,
+        stream: StreamId,
+        graph: u32,
+        refused: impl Fn(&Error),
+    ) -> Done {
+        let Some(graph) = self.graphs.get(&graph) else { return Ok(Err(ErrorCode::InvalidHandle)) };
+        match graph.form {
+            Form::Growing => return Ok(Err(ErrorCode::InvalidArgument)),
+            Form::Made(id) => gpu.launch_made(stream, id)?,
+            // Those behind one that is refused are done all the same: the device has work to do, and the launch is told as refused.
+            Form::Listed => {
+                for node in &graph.nodes {
+                    match one(gpu, stream, &node.work) {
+                        Ok(()) => {}
+                        Err(lost @ Error::Lost { .. }) => return Err(lost),
+                        Err(error) => refused(&error),
+                    }
+                }
+            }
+        }
+        Ok(Ok(()))
+    }
+
     /// Destroys all of them, all of whose launches have passed.
     pub(crate) fn destroy_all(&mut self, gpu: &dyn Gpu) -> Result<(), Error> {
         let graphs: Vec<u32> = self.graphs.keys().copied().collect();
         graphs.into_iter().try_for_each(|graph| self.remove(gpu, graph).map(|_| ()))
     }
-}
-
-/// Destroys a graph. Its images go once all work that was submitted by now has passed.
-pub(crate) fn destroy(state: &mut State, graph: u32) -> Done {
-    let gpu = Arc::clone(&state.gpu);
-    let Some(gone) = state.graphs.remove(&*gpu, graph)? else { return Ok(Err(ErrorCode::InvalidHandle)) };
-    let images = gone.images.into_iter().map(|image| Object::Image { image, entries: Vec::new() });
-    state.waiters.push(Waiter::release(images.collect()));
-    Ok(Ok(()))
-}
-
-/// A graph has all its nodes.
-pub(crate) fn make(state: &mut State, graph: u32) -> Done {
-    let Some(graph) = state.graphs.graphs.get_mut(&graph) else { return Ok(Err(ErrorCode::InvalidHandle)) };
-    if graph.is_spoilt || !matches!(graph.form, Form::Growing) {
-        return Ok(Err(ErrorCode::InvalidArgument));
-    }
-    graph.before = None;
-    graph.form = match state.gpu.make_graph(&graph.nodes)? {
-        Some(id) => {
-            graph.nodes = Vec::new();
-            state.graphs.bytes -= std::mem::take(&mut graph.bytes);
-            Form::Made(id)
-        }
-        None => {
-            tracing::debug!(nodes = graph.count, "the device makes no graph of these nodes");
-            Form::Listed
-        }
-    };
-    Ok(Ok(()))
-}
-
-/// Does all that a graph's nodes say.
-pub(crate) fn launch(state: &mut State, (stream, position): (StreamId, u64), graph: u32) -> Done {
-    let Some(graph) = state.graphs.graphs.get(&graph) else { return Ok(Err(ErrorCode::InvalidHandle)) };
-    if let Some(name) = &graph.name {
-        state.busy.launches(Arc::clone(name));
-    }
-    match graph.form {
-        Form::Growing => return Ok(Err(ErrorCode::InvalidArgument)),
-        Form::Made(id) => state.gpu.launch_made(stream, id)?,
-        // Those behind one that is refused are done all the same: the device has work to do, and the launch is told as refused.
-        Form::Listed => {
-            for node in &graph.nodes {
-                match one(&*state.gpu, stream, &node.work) {
-                    Ok(()) => {}
-                    Err(lost @ Error::Lost { .. }) => return Err(lost),
-                    Err(error) => {
-                        let error = device::error(&error);
-                        state.streams.page().refuse(position, error.code as u16, error.device);
-                    }
-                }
-            }
-        }
-    }
-    Ok(Ok(()))
 }
 
 fn one(gpu: &dyn Gpu, stream: StreamId, work: &Work) -> Result<(), Error> {

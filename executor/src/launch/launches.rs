@@ -10,8 +10,9 @@ use bulkhead_verifier::limits::UNLOOKED_COST_MAX;
 use crate::{
     launch::{
         fast::work_of,
-        records::{Outcome, Refused},
-        slices::{self, AT_ONCE_MAX, Rest, Slices},
+        outcome::{Outcome, Refused},
+        rest::Rest,
+        slices::{self, AT_ONCE_MAX, Slices},
         streams::{Held, Load},
     },
     session::State,

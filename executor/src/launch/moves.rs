@@ -6,7 +6,7 @@ use bulkhead_schema::ErrorCode;
 
 use crate::{
     launch::{
-        records::{Outcome, Refused},
+        outcome::{Outcome, Refused},
         streams::{Held, Load},
     },
     session::{

@@ -1,8 +1,6 @@
 //! What each record asks of the device, after every name in it has been looked up.
 
-use std::collections::HashMap;
-
-use bulkhead_gpu::{ArrayCopy, DeviceAddress, EventId, Gpu, StreamId};
+use bulkhead_gpu::{ArrayCopy, DeviceAddress, StreamId};
 use bulkhead_ring::{self as ring, Blocks, Record};
 use bulkhead_schema::{ErrorCode, limits};
 
@@ -11,50 +9,16 @@ use crate::{
     launch::{
         graphs, launches,
         moves::{self, Move},
-        slices::Rest,
+        outcome::{Outcome, Refused},
+        rest::Rest,
         streams::{Held, Load},
     },
-    session::{State, bindings::Use},
+    session::{
+        State,
+        bindings::{Object, Use},
+        waiter::Waiter,
+    },
 };
-
-/// A session's events that have been recorded.
-#[derive(Default)]
-pub(crate) struct Events {
-    events: HashMap<u32, EventId>,
-}
-
-impl Events {
-    pub(crate) fn destroy_all(&mut self, gpu: &dyn Gpu) -> Result<(), bulkhead_gpu::Error> {
-        for (_, event) in self.events.drain() {
-            gpu.destroy_event(event)?;
-        }
-        Ok(())
-    }
-}
-
-/// Why a record was not carried out, though the session goes on.
-pub(crate) struct Refused {
-    code: ErrorCode,
-    device: u32,
-}
-
-/// What a record came to.
-pub(crate) enum Outcome {
-    /// The device has work to do.
-    Submitted,
-    /// It does not.
-    Nothing,
-    /// It has no place in its stream's order: nobody waits for it, and a stream may end before it has passed.
-    Aside,
-    /// It comes again once what it waits for has passed.
-    Held,
-}
-
-impl From<ErrorCode> for Refused {
-    fn from(code: ErrorCode) -> Self {
-        Self { code, device: 0 }
-    }
-}
 
 /// Submits one record, or what is `rest` of a launch. A record that makes no sense is refused in the completion page;
 /// only the loss of the device is an error.
@@ -143,7 +107,14 @@ fn carry_out(
             };
         }
         Record::LaunchGraph { graph, .. } => {
-            if let Err(code) = graphs::launch(state, (stream, position), graph)? {
+            if let Some(name) = state.graphs.name(graph) {
+                state.busy.launches(name);
+            }
+            let refused = |error: &bulkhead_gpu::Error| {
+                let error = device::error(error);
+                state.streams.page().refuse(position, error.code as u16, error.device);
+            };
+            if let Err(code) = state.graphs.launch(gpu, stream, graph, refused)? {
                 return Ok(Err(code.into()));
             }
         }
@@ -162,15 +133,7 @@ fn carry_out(
             if event >= state.reserved.events.min(limits::EVENTS_MAX) {
                 return Ok(Err(ErrorCode::LimitReached.into()));
             }
-            let event = match state.events.events.get(&event) {
-                Some(known) => *known,
-                None => {
-                    let made = gpu.create_event()?;
-                    state.events.events.insert(event, made);
-                    made
-                }
-            };
-            gpu.record(event, stream)?;
+            gpu.record(state.events.get_or_create(gpu, event)?, stream)?;
         }
         Record::CopyToDevice { .. }
         | Record::CopyToHost { .. }
@@ -235,15 +198,12 @@ fn beside_streams(
             }
         }
         Record::DestroyEvent { event, .. } => {
-            if let Some(event) = state.events.events.remove(&event) {
-                gpu.destroy_event(event)?;
-            }
+            state.events.destroy(gpu, event)?;
             Ok(Outcome::Aside)
         }
         Record::Elapsed { start, end, reply, .. } => {
-            let events = &state.events.events;
-            let elapsed = match (events.get(&start), events.get(&end)) {
-                (Some(start), Some(end)) => gpu.elapsed_ns(*start, *end)?,
+            let elapsed = match (state.events.get(start), state.events.get(end)) {
+                (Some(start), Some(end)) => gpu.elapsed_ns(start, end)?,
                 _ => None,
             };
             state.streams.page().answer(reply, position, elapsed.unwrap_or(f64::NAN).to_bits());
@@ -251,11 +211,19 @@ fn beside_streams(
         }
         Record::Node { place, work, .. } => {
             let outcome = if place.is_change { Outcome::Nothing } else { Outcome::Aside };
-            graphs::node(state, place, &work, parameters)?.map(|()| outcome).map_err(Refused::from)
+            let found = graphs::find(&mut state.bindings, &state.grants, &work, parameters);
+            state.graphs.node(gpu, place, found)?.map(|()| outcome).map_err(Refused::from)
         }
         Record::After { graph, count, nodes, .. } => aside(state.graphs.after(graph, count, nodes)),
-        Record::MakeGraph { graph, .. } => aside(graphs::make(state, graph)?),
-        Record::DestroyGraph { graph, .. } => aside(graphs::destroy(state, graph)?),
+        Record::MakeGraph { graph, .. } => aside(state.graphs.make(gpu, graph)?),
+        Record::DestroyGraph { graph, .. } => match state.graphs.destroy(gpu, graph)? {
+            Some(images) => {
+                let images = images.into_iter().map(|image| Object::Image { image, entries: Vec::new() });
+                state.waiters.push(Waiter::release(images.collect()));
+                Ok(Outcome::Aside)
+            }
+            None => Err(ErrorCode::InvalidHandle.into()),
+        },
         Record::LaunchGraph { .. }
         | Record::Launch { .. }
         | Record::CopyToDevice { .. }

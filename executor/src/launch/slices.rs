@@ -6,8 +6,6 @@
 use bulkhead_gpu::DeviceInfo;
 use bulkhead_verifier::limits::UNLOOKED_COST_MAX;
 
-use crate::{modules::Calling, session::bindings::Entry};
-
 /// Blocks of one launch: an H200 starts and ends 1.66 billion a second, so that what a session has there is gone in some
 /// ten milliseconds, and what a launch takes is little beside one.
 const BLOCKS_MAX: u64 = 1 << 22;
@@ -167,17 +165,6 @@ impl Slices {
         let blocks = [0, 1, 2].map(|axis| self.sides[axis].min(self.grid[axis].saturating_sub(first[axis])));
         Slice { first, blocks }
     }
-}
-
-/// What is left of a launch some slices of which were submitted.
-pub(crate) struct Rest {
-    /// With the parameters; nobody can take it back before the launch is over.
-    pub(crate) entry: Entry,
-    pub(crate) slices: Slices,
-    /// Which slice comes next.
-    pub(crate) next: u64,
-    /// That it calls gates, until its last slice is submitted.
-    pub(crate) calls: Vec<Calling>,
 }
 
 #[cfg(test)]

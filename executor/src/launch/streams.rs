@@ -7,6 +7,7 @@ mod held;
 mod load;
 mod marks;
 mod moving;
+pub(crate) mod rates;
 mod stuck;
 mod unlooked;
 
@@ -18,17 +19,14 @@ use bulkhead_schema::limits::{self, STREAMS_MAX};
 
 use crate::{
     launch::{
+        rest::Rest,
         runs::{Refusal, Run},
-        slices::{self, Rest},
+        slices,
     },
-    modules::Calling,
+    modules::grants::Calling,
 };
 pub(crate) use load::Load;
-pub(crate) use moving::bytes_per_second;
-use moving::moving_max;
-use stuck::Behind;
-use unlooked::Unlooked;
-pub(crate) use unlooked::unlooked_per_second;
+use rates::{Unlooked, moving_max};
 
 /// A stream gets a mark at least once in this many records.
 const RECORDS_PER_MARK: u32 = 128;
@@ -87,6 +85,15 @@ pub(crate) struct Stream {
     behind: Vec<Behind>,
     /// Its mark when it was last seen, and since when that has been so while it had work.
     seen: (u64, Option<Instant>),
+}
+
+/// A wait of a stream on the device.
+struct Behind {
+    /// What the stream had been given before: until that has passed it is not the wait that it is at.
+    own: u64,
+    /// The stream that is waited for, and what that had been given.
+    on: u32,
+    given: u64,
 }
 
 /// A stream whose records are held back keeps room for so many at least, and else for four times those that are.

@@ -26,13 +26,12 @@ use bulkhead_gpu::{Access, DeviceAddress, Error, Gpu, HostRange, MemoryId, Strea
 use bulkhead_mm::{ARENA_GRANULE_BYTES, PAGE_BYTES, Range, SINK_BYTES, Slot, granules};
 
 use crate::{
-    control::job::{Old, Whose},
     memory::{
         physical::Physical,
-        piece::{Mapping, Pieces},
+        piece::{Mapping, Pieces, Whose},
         workbench::Workbench,
     },
-    moments::Waits,
+    moments::waits::Waits,
     watch::flag::{Flag, Flags, Says},
 };
 
@@ -73,6 +72,15 @@ impl Means {
 pub(crate) enum Leave {
     Scrubbed,
     AsItIs,
+}
+
+/// What becomes of memory that is split into new pieces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Old {
+    /// Nobody else has it.
+    Scrubbed,
+    /// A standby has it: it stays as it is, and the session is held until the standby has the pieces.
+    Kept,
 }
 
 /// What lies in a slot in the place of sinks.

@@ -12,7 +12,16 @@ use std::{
 use bulkhead_gpu::{Error, MemoryId};
 use parking_lot::Mutex;
 
-use crate::{control::job::Whose, memory::physical::Physical};
+use crate::memory::physical::Physical;
+
+/// Whose memory it is that another executor has made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// The session's: it follows, or goes on here.
+    Own,
+    /// Another session's, which lives there.
+    Theirs,
+}
 
 /// Physical memory of this executor's: given back with the last that knows it.
 pub(crate) struct Piece {

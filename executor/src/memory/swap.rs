@@ -10,7 +10,7 @@ use bulkhead_gpu::{DeviceAddress, Error, Gpu, HostRange, StreamId};
 use crate::{
     control::job::Span,
     memory::{Leave, SlotMemory, piece::Mapping},
-    watch::reaper::Pinned,
+    watch::remains::Pinned,
 };
 
 /// What one copy moves at most.

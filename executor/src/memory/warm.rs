@@ -148,7 +148,7 @@ mod tests {
     use super::*;
     use crate::{
         memory::{physical::Physical, piece::Pieces, workbench::Workbench},
-        moments::Waits,
+        moments::waits::Waits,
         watch::flag::Flags,
     };
 

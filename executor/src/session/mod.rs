@@ -1,48 +1,43 @@
-//! One session on the device: what its threads share, and how it opens.
+//! One session on the device: what its threads share.
 
 pub(crate) mod bindings;
+pub(crate) mod waiter;
 
 use std::{
-    os::fd::{AsFd, OwnedFd},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
-        mpsc,
     },
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bulkhead_gpu::Gpu;
 use bulkhead_mm::{Pause, Slot};
-use bulkhead_ring::{CompletionWriter, Ended, Waker, memory::Completion};
+use bulkhead_ring::{Ended, Waker};
 use bulkhead_schema::{Error, ErrorCode, limits};
 use parking_lot::{Condvar, Mutex};
 
 use crate::{
     control::{
-        Control,
         job::{Change, Reserved},
         link::Link,
     },
-    device,
-    executor::{Executor, Known, Tenancy},
     launch::{
+        entry::HIDDEN,
+        events::Events,
         graphs::Graphs,
-        pump::Waiter,
-        records::Events,
         slices,
         streams::{Load, Streams},
     },
-    modules::Grants,
-    moments::Gate,
-    session::bindings::{Bindings, HIDDEN},
+    modules::grants::Grants,
+    moments::gate::Gate,
+    session::{bindings::Bindings, waiter::Waiter},
     watch::{
+        busy::{Busy, Runs},
         clock,
         flag::{Flag, Says},
         neighbours::Clocks,
-        reaper::Page,
-        warden::Busy,
     },
 };
 
@@ -72,7 +67,7 @@ pub(crate) struct State {
     pub(crate) broken: Option<Error>,
     /// Its objects are given up: nothing is bound any more.
     pub(crate) closed: bool,
-    /// See [`Executor::gate`].
+    /// What keeps everybody from submitting.
     pub(crate) gate: Arc<Gate>,
     /// Since when its work runs.
     pub(crate) busy: Busy,
@@ -123,6 +118,31 @@ impl State {
             blocks_max,
         }
     }
+
+    /// Notes how its work goes on.
+    pub(crate) fn look(&mut self, now: Instant) {
+        let nothing = self.streams.in_flight() == 0;
+        // Between two slices of one grid.
+        let is_held = self.pause.holds() || self.gate.is_shut();
+        let idle = nothing && (self.streams.slicing() == 0 || is_held);
+        if idle {
+            self.streams.forget_stuck();
+            self.busy.rests();
+            return;
+        }
+        let stuck = self.streams.stuck_since(now);
+        self.busy.works(now, stuck);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn be_stuck_since(&mut self, since: Instant) {
+        self.busy.stuck = Some(since);
+    }
+
+    /// Whether a single piece of its work has not passed for so long.
+    pub(crate) fn goes_on_for(&self, long: Duration) -> bool {
+        self.busy.stuck.is_some_and(|since| since.elapsed() > long) && self.streams.waits_for_single_pieces()
+    }
 }
 
 /// A session's state and what its threads need besides.
@@ -160,6 +180,15 @@ impl Session {
             });
         }
         Ok(())
+    }
+
+    /// Since when it has work on the device, where it has some, and was not told to end it.
+    pub(crate) fn runs(&self) -> Option<Runs> {
+        let mut state = self.state.lock();
+        if state.stopped.is_some() || state.streams.in_flight() == 0 {
+            return None;
+        }
+        Some(state.busy.runs())
     }
 
     /// Whether it goes on; if not, why.
@@ -205,108 +234,10 @@ impl Session {
     }
 }
 
-/// Opens a session: slot, completion page, threads; without a ring it takes no records until it is resumed. Returns
-/// the page's descriptor for the client.
-pub(crate) fn open(
-    executor: &Arc<Executor>,
-    id: u32,
-    slot: Slot,
-    ring: Option<&OwnedFd>,
-    reserved: Reserved,
-) -> Result<OwnedFd, Error> {
-    let device = |error| device::error(&error);
-    let gpu = &executor.gpu;
-    let memory = executor.slots.take(slot, id).map_err(device)?;
-    let made = start(executor, id, (slot, memory.flag()), ring, reserved);
-    let (mut control, session, descriptor) = match made {
-        Ok(made) => made,
-        Err(error) => {
-            executor.slots.give_back(memory).map_err(device)?;
-            return Err(error);
-        }
-    };
-    control.memory = Some(memory);
-    let (jobs, receiver) = mpsc::channel();
-    let gpu = Arc::clone(gpu);
-    spawn(format!("control-{id}"), move || {
-        if let Err(error) = gpu.bind_thread() {
-            tracing::error!(%error, "control thread");
-        }
-        control.run(&receiver);
-    })?;
-    executor.sessions.lock().insert(id, Known { session, jobs });
-    Ok(descriptor)
-}
-
-fn start(
-    executor: &Arc<Executor>,
-    id: u32,
-    (slot, flag): (Slot, Flag),
-    ring: Option<&OwnedFd>,
-    reserved: Reserved,
-) -> Result<(Control, Arc<Session>, OwnedFd), Error> {
-    let device = |error| device::error(&error);
-    let gpu = &executor.gpu;
-    let broken =
-        |error: std::io::Error| Error::new(ErrorCode::Internal, format!("the completion page: {error}"));
-    let (completion, descriptor) = Completion::create().map_err(broken)?;
-    let ours = descriptor.try_clone().map_err(broken)?;
-    let page = Page::register(&**gpu, &executor.reaper, Arc::clone(&completion)).map_err(device)?;
-    let page_at = completion.range().0;
-    let mut streams = Streams::new(Arc::clone(gpu), CompletionWriter::new(completion), page_at);
-    streams.urgency = executor.patience.urgency;
-    if let Tenancy::One { runs } = executor.tenancy {
-        streams.be_alone(runs, executor.patience.kernel.is_some());
-    } else if executor.patience.kernel.is_some() {
-        streams.be_timed();
-    }
-    streams.create(0, 0, gpu.info()).map_err(device)?;
-    let mut state = State::new(Arc::clone(gpu), streams, Arc::clone(&executor.gate));
-    state.reserved = reserved;
-    // Grids of code that nothing confines are not cut.
-    let usual = if executor.is_isolated() { u64::MAX } else { state.blocks_max };
-    state.blocks_max = executor.patience.blocks.filter(|_| !executor.is_isolated()).unwrap_or(usual);
-    let session = Arc::new(Session {
-        id,
-        slot,
-        state: Mutex::new(state),
-        resumed: Condvar::new(),
-        stopping: AtomicBool::new(false),
-        submitted_ns: AtomicU64::new(executor.now_ns()),
-        link: executor.link.clone(),
-        epoch: executor.epoch,
-        flag,
-        waker: Mutex::new(None),
-    });
-    let mut control = Control::new(Arc::clone(executor), Arc::clone(&session), page, ours);
-    let started =
-        ring.map_or(Ok(()), |ring| control.start(bulkhead_ring::Consumer::new, ring.as_fd()).map(drop));
-    if let Err(error) = started {
-        session.state.lock().streams.destroy_all().map_err(device)?;
-        return Err(error);
-    }
-    Ok((control, session, descriptor))
-}
-
 pub(crate) fn spawn(
     name: String,
     run: impl FnOnce() + Send + 'static,
 ) -> Result<thread::JoinHandle<()>, Error> {
     let thread = thread::Builder::new().name(name).spawn(run);
     thread.map_err(|error| Error::new(ErrorCode::LimitReached, format!("no thread for the session: {error}")))
-}
-
-/// A reply that cannot be sent means that the kernel is gone; the main thread sees that too, and ends the process.
-pub(crate) fn report(sent: std::io::Result<()>) {
-    if let Err(error) = sent {
-        tracing::warn!(%error, "the kernel is gone");
-    }
-}
-
-/// Answers a request that has no more to say than whether it was done.
-pub(crate) fn answer(link: &Link, id: u64, result: &Result<(), Error>) {
-    report(link.reply(id, None, |mut reply| match result {
-        Ok(()) => reply.set_ok(()),
-        Err(error) => error.write(reply.init_error()),
-    }));
 }

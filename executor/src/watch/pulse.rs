@@ -15,7 +15,7 @@ use std::{
 
 use bulkhead_gpu::Error as DeviceError;
 
-use crate::{control::server::lose_device, executor::Executor};
+use crate::control::{link::Link, lost::lose_device};
 
 /// How often the warden is looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -53,17 +53,17 @@ impl Seen {
 }
 
 /// The life of the thread that looks. It calls no device, and takes no lock.
-pub(crate) fn run(executor: &Weak<Executor>) {
+pub(crate) fn run(pulse: &Weak<Pulse>, link: &Link) {
     let mut seen = Seen::default();
-    while let Some(executor) = executor.upgrade() {
-        if seen.look(&executor.pulse) {
+    while let Some(pulse) = pulse.upgrade() {
+        if seen.look(&pulse) {
             let reason = format!(
                 "a call of the driver has kept the executor waiting for {} s",
                 LOOK.as_secs() * u64::from(LOOKS)
             );
-            lose_device(&executor.link, &DeviceError::Lost { code: LAUNCH_TIMEOUT, reason });
+            lose_device(link, &DeviceError::Lost { code: LAUNCH_TIMEOUT, reason });
         }
-        drop(executor);
+        drop(pulse);
         thread::sleep(LOOK);
     }
 }

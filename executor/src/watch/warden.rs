@@ -15,10 +15,13 @@ use bulkhead_gpu::{Error as DeviceError, Gpu};
 use bulkhead_schema::{Error, ErrorCode};
 
 use crate::{
-    control::server::lose_device,
+    control::lost::lose_device,
     executor::Executor,
-    launch::streams::{Load, bytes_per_second, unlooked_per_second},
-    moments::{Keeper, Keeps},
+    launch::streams::{
+        Load,
+        rates::{bytes_per_second, unlooked_per_second},
+    },
+    moments::keeper::{Keeper, Keeps},
     session::{Session, State, Stopped},
     watch::{clock, neighbours::Seen},
 };
@@ -41,78 +44,6 @@ const SOFTWARE_BLOCKS_PER_SECOND: u64 = 10_000;
 const GRACE_MAX: Duration = Duration::from_secs(120);
 /// CUDA_ERROR_LAUNCH_TIMEOUT.
 const LAUNCH_TIMEOUT: u32 = 702;
-
-/// For how long kernels may run.
-#[derive(Debug, Clone, Copy)]
-pub struct Patience {
-    /// One kernel; none for as long as it takes.
-    pub kernel: Option<Duration>,
-    /// Kernels, while somebody waits to load code.
-    pub loading: Duration,
-    /// How many blocks of one grid the device is given at once; none for what its kind takes.
-    pub blocks: Option<u64>,
-    /// The most urgent priority that a stream gets, whatever its session asks for; lower is more urgent.
-    pub urgency: i32,
-}
-
-impl Default for Patience {
-    fn default() -> Self {
-        Self { kernel: None, loading: Duration::from_secs(30), blocks: None, urgency: 0 }
-    }
-}
-
-/// Since when a session has work on the device.
-#[derive(Debug, Default)]
-pub(crate) struct Busy {
-    /// Without a gap.
-    since: Option<Instant>,
-    /// Without any of it having passed on a stream that has some, whatever others do: a client may give those work as it likes.
-    stuck: Option<Instant>,
-    /// What was launched last.
-    entry: Option<Arc<str>>,
-}
-
-impl Busy {
-    /// Notes that an entry was launched.
-    pub(crate) fn launches(&mut self, entry: Arc<str>) {
-        self.entry = Some(entry);
-    }
-}
-
-impl State {
-    /// Notes how the session's work goes on.
-    fn look(&mut self, now: Instant) {
-        let nothing = self.streams.in_flight() == 0;
-        // Between two slices of one grid.
-        let is_held = self.pause.holds() || self.gate.is_shut();
-        let idle = nothing && (self.streams.slicing() == 0 || is_held);
-        if idle {
-            self.streams.forget_stuck();
-        }
-        let stuck = if idle { None } else { self.streams.stuck_since(now) };
-        let busy = &mut self.busy;
-        if idle {
-            *busy = Busy { entry: busy.entry.take(), ..Busy::default() };
-            return;
-        }
-        busy.since.get_or_insert(now);
-        busy.stuck = stuck;
-    }
-
-    #[cfg(test)]
-    pub(crate) fn be_stuck_since(&mut self, since: Instant) {
-        self.busy.stuck = Some(since);
-    }
-
-    /// Whether a single piece of its work has not passed for so long.
-    pub(crate) fn goes_on_for(&self, long: Duration) -> bool {
-        self.busy.stuck.is_some_and(|since| since.elapsed() > long) && self.streams.waits_for_single_pieces()
-    }
-
-    fn named(&self) -> &str {
-        self.busy.entry.as_deref().unwrap_or("work without a kernel")
-    }
-}
 
 /// The life of the thread that looks at sessions.
 pub(crate) fn run(executor: &Weak<Executor>, gpu: &dyn Gpu) {
@@ -200,29 +131,13 @@ fn end_who_goes_on(
 }
 
 fn name_of(session: &Session) -> String {
-    session.state.lock().named().to_owned()
+    session.state.lock().busy.named().to_owned()
 }
 
 fn end(session: &Session, why: String, remedy: &str) {
     // The kernel says so too, as often as the session's principal may cause a line.
     tracing::debug!(session = session.id, why, "a session's kernels are ended");
     session.end(Error::new(ErrorCode::LaunchTimeout, why).remedy(remedy));
-}
-
-/// Since when a session has work on the device: without a gap, and without any of it having passed on a stream that has some.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Runs {
-    pub(crate) since: Option<Instant>,
-    pub(crate) stuck: Option<Instant>,
-}
-
-/// The same where it has some, and was not told to end it.
-pub(crate) fn runs(session: &Session) -> Option<Runs> {
-    let mut state = session.state.lock();
-    if state.stopped.is_some() || state.streams.in_flight() == 0 {
-        return None;
-    }
-    Some(Runs { since: state.busy.since, stuck: state.busy.stuck })
 }
 
 /// The session whose work has gone on for longest, and since when it is that one: what others have may wait for it.
@@ -251,7 +166,7 @@ impl Oldest {
 fn end_for(executor: &Executor, keeps: &Keeps, now: Instant) {
     let state = keeps.session.state.lock();
     let since = state.busy.since.unwrap_or(now);
-    let (name, ran) = (state.named().to_owned(), now.saturating_duration_since(since).as_secs_f32());
+    let (name, ran) = (state.busy.named().to_owned(), now.saturating_duration_since(since).as_secs_f32());
     drop(state);
     let (waited, to) = (executor.patience.loading, keeps.to);
     let why = format!(
@@ -288,7 +203,7 @@ pub(crate) fn check_stopped(executor: &Executor, session: &Session, state: &mut 
     if !clocks.are_over(now, neighbours, grace) {
         return;
     }
-    let name = state.named();
+    let name = state.busy.named();
     tracing::error!(session = session.id, entry = name, "a kernel does not end: the executor does");
     let reason = format!("`{name}` of a session that is over does not end");
     lose_device(&session.link, &DeviceError::Lost { code: LAUNCH_TIMEOUT, reason });

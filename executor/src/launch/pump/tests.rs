@@ -21,8 +21,12 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::{
-    launch::{fast::Fast, streams::Streams},
-    session::bindings::{Entry, Object, Template, Use},
+    launch::{
+        entry::{Entry, Template},
+        fast::Fast,
+        streams::Streams,
+    },
+    session::bindings::{Object, Use},
 };
 
 mod arrays;
@@ -272,8 +276,8 @@ const WORK: u32 = 256;
 const BLOCKS: u32 = 1 << 19;
 
 /// Binds an entry whose fast version never looks at the flag.
-fn bind_entry(state: &mut State) -> crate::watch::reaper::Remains {
-    let (reaper, remains) = crate::watch::reaper::Reaper::new();
+fn bind_entry(state: &mut State) -> crate::watch::remains::Remains {
+    let (reaper, remains) = crate::watch::remains::Reaper::new();
     let version = FastVersion {
         symbol: "fast".to_owned(),
         pointers: Vec::new(),
@@ -297,7 +301,7 @@ fn bind_entry(state: &mut State) -> crate::watch::reaper::Remains {
         called: Box::default(),
         base: 0,
     };
-    let image = Arc::new(crate::watch::reaper::Image::new(ImageId(1), &reaper));
+    let image = Arc::new(crate::watch::remains::Image::new(ImageId(1), &reaper));
     state.bindings.bind(ENTRY, Object::Entry(Box::new(Entry { template, image }))).unwrap();
     state.blocks_max = u64::MAX;
     remains

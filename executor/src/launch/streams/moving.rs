@@ -4,18 +4,13 @@
 //! moves in a few seconds, at worst; the rest waits in the executor, and is forgotten where the session is over. Copies that
 //! are larger than what may be there go in pieces.
 
-use bulkhead_gpu::DeviceInfo;
 use bulkhead_schema::limits::{IN_FLIGHT_MAX, STREAMS_MAX};
 
-use super::{Held, Stream, Streams, Wait};
+use super::{
+    Held, Stream, Streams, Wait,
+    rates::{MOVING_SECONDS, SOFTWARE_BYTES_PER_SECOND},
+};
 
-/// At least so much is moved in a second: host memory is what takes long, where other devices are on the same bus.
-const BYTES_PER_SECOND: u64 = 2 << 30;
-/// The same on the software GPU, which shares its processors with everybody else's programs, and whose memory comes from the
-/// host page by page as it is touched first.
-const SOFTWARE_BYTES_PER_SECOND: u64 = 128 << 20;
-/// For how long what is there may take, at that rate.
-const SECONDS: u64 = 4;
 /// What goes at once is no more than this part of it, so that room comes back while the device has something to do.
 const PIECES: u64 = 4;
 /// A stream gets a mark at least once in this part of it, for the same reason.
@@ -26,17 +21,7 @@ const ALWAYS: u64 = 4 * STREAMS_MAX as u64;
 /// So much never waits.
 const SMALL: u64 = 64 << 10;
 
-const _: () = assert!(SMALL * IN_FLIGHT_MAX as u64 <= SOFTWARE_BYTES_PER_SECOND * SECONDS / 4);
-
-/// How many bytes a device moves in a second, at least.
-pub(crate) fn bytes_per_second(backend: &str) -> u64 {
-    if backend == "software" { SOFTWARE_BYTES_PER_SECOND } else { BYTES_PER_SECOND }
-}
-
-/// How many a session has there, but for what never waits.
-pub(super) fn moving_max(info: &DeviceInfo) -> u64 {
-    bytes_per_second(info.backend) * SECONDS
-}
+const _: () = assert!(SMALL * IN_FLIGHT_MAX as u64 <= SOFTWARE_BYTES_PER_SECOND * MOVING_SECONDS / 4);
 
 impl Streams {
     pub(super) fn moved_per_mark(&self) -> u64 {

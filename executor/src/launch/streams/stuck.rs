@@ -5,16 +5,7 @@ use std::time::Instant;
 use bulkhead_gpu::Error;
 use bulkhead_schema::limits::STREAMS_MAX;
 
-use super::Streams;
-
-/// A wait of a stream on the device.
-pub(super) struct Behind {
-    /// What the stream had been given before: until that has passed it is not the wait that it is at.
-    own: u64,
-    /// The stream that is waited for, and what that had been given.
-    on: u32,
-    given: u64,
-}
+use super::{Behind, Streams};
 
 /// Waits that are known of a stream; with more it counts as running.
 const BEHIND_MAX: usize = 1024;

@@ -5,11 +5,11 @@ use super::*;
 pub(super) const BROKEN_ENTRY: Handle = Handle { slot: 3, generation: 1 };
 
 /// A session whose launches may form runs, and two entries of it: one that no device launches.
-pub(super) fn state_that_forms_runs() -> (State, Arc<Asked>, [crate::watch::reaper::Remains; 2]) {
+pub(super) fn state_that_forms_runs() -> (State, Arc<Asked>, [crate::watch::remains::Remains; 2]) {
     let (mut state, asked) = state_and_launches();
     state.streams.be_alone(true, false);
     let mut bind = |handle: Handle, id| {
-        let (reaper, remains) = crate::watch::reaper::Reaper::new();
+        let (reaper, remains) = crate::watch::remains::Reaper::new();
         let template = Template {
             id,
             fast: None,
@@ -25,7 +25,7 @@ pub(super) fn state_that_forms_runs() -> (State, Arc<Asked>, [crate::watch::reap
             called: Box::default(),
             base: 0,
         };
-        let image = Arc::new(crate::watch::reaper::Image::new(ImageId(1), &reaper));
+        let image = Arc::new(crate::watch::remains::Image::new(ImageId(1), &reaper));
         state.bindings.bind(handle, Object::Entry(Box::new(Entry { template, image }))).unwrap();
         remains
     };

@@ -9,7 +9,7 @@ fn ring() -> (Producer, Consumer) {
 }
 
 /// A session whose kernels are timed.
-fn timed() -> (State, Arc<Asked>, [crate::watch::reaper::Remains; 2]) {
+fn timed() -> (State, Arc<Asked>, [crate::watch::remains::Remains; 2]) {
     let (mut state, asked, remains) = state_that_forms_runs();
     state.streams.be_alone(true, true);
     (state, asked, remains)
