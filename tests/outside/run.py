@@ -56,7 +56,7 @@ REFUSES = re.compile(r"refuse|not support|does not|no kernel of the image")
 NOT_THERE = re.compile(
     r"^.*(code=(36|801)\b|API error = 0*(36|801)\b|cudaErrorNotSupported|operation not supported).*$", re.MULTILINE)
 # How programs say that they want arguments, as they end with an error.
-USAGE = re.compile(r"^.*\busage\b.*$", re.MULTILINE | re.IGNORECASE)
+USAGE = re.compile(r"^\W*(error\W+)?usage\s*:.*$", re.MULTILINE | re.IGNORECASE)
 OUTCOMES = ["right", "built", "ended", "wrong", "refused", "waived", "usage", "crash", "out of time", "not built", "absent"]
 
 
@@ -302,6 +302,9 @@ class Runner:
             native = {**judge(program, ran), "seconds": ran.seconds}
             (home / "native.txt").write_text(ran.output)
             result["native"] = native
+            # Natively the same arguments were enough.
+            if result["outcome"] == "usage" and native["outcome"] in sound:
+                result.update(outcome("wrong", result["why"]))
             if result["outcome"] in sound and ran.seconds > 0:
                 result["ratio"] = result["seconds"] / ran.seconds
             if result["outcome"] == "ended" and native["outcome"] == "ended" and ours is not None:
@@ -511,8 +514,8 @@ def judge(program, ran):
     >>> def judged(status, output, **table): return judge(table, Ran(status, output, 1.0))["outcome"]
     >>> judged(1, "Usage: ./main <repeat>", found=True), judged(1, "Usage: ./main <repeat>"), judged(0, "usage of memory", found=True)
     ('usage', 'wrong', 'ended')
-    >>> judged(-11, "usage: a.out N", found=True), judged(1, "FAIL", found=True)
-    ('crash', 'wrong')
+    >>> judged(-11, "usage: a.out N", found=True), judged(1, "FAIL", found=True), judged(1, "memory usage: 3 MB", found=True)
+    ('crash', 'wrong', 'wrong')
     """
     refused = REFUSAL.search(ran.output)
     missing = NOT_THERE.search(ran.output)
