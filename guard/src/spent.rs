@@ -12,8 +12,7 @@ const SOME_COST: u64 = 48;
 const LEFT_COST: u64 = 40;
 /// What those spend that see to it that a warp is whole.
 const WHOLE_COST: u64 = 64;
-/// What any of them count as in a loop. It may be too little, by three times at most: a loop is given a quarter of what may be
-/// spent between two polls.
+/// What any of them count as where turns are chosen: most loops keep their lanes together, and then need fewer lines.
 const IN_LOOPS_COST: u64 = 16;
 
 /// Whether a statement waits for lanes of its warp, or is for all of them together.
@@ -87,10 +86,19 @@ impl Spent {
         Self { poll: cost, look: cost }
     }
 
-    /// What an instruction spends in a loop, with what will gather lanes before it.
-    pub(crate) fn in_loop(row: &Row, instruction: &Instruction) -> Self {
-        let gathers = if is_of_lanes(row, instruction) { IN_LOOPS_COST } else { 0 };
-        Self::of(row, instruction, table::cost(row, instruction).saturating_add(gathers))
+    /// What an instruction spends in a loop at most, with what will gather lanes before it; and how much less is likely.
+    pub(crate) fn in_loop(row: &Row, instruction: &Instruction) -> (Self, u64) {
+        let gathers = if table::is_for_warps(row) {
+            WHOLE_COST
+        } else if table::waits_for_lanes(row, instruction) {
+            SOME_COST
+        } else if table::waits_for_block(row, instruction) {
+            LEFT_COST
+        } else {
+            0
+        };
+        let most = Self::of(row, instruction, table::cost(row, instruction).saturating_add(gathers));
+        (most, gathers.saturating_sub(IN_LOOPS_COST))
     }
 
     /// What an instruction spends that costs so much.

@@ -3,6 +3,8 @@
 
 #[path = "turns/counters.rs"]
 mod counters;
+#[path = "turns/gathered.rs"]
+mod gathered;
 
 mod cycles;
 
@@ -567,17 +569,4 @@ fn a_step_that_is_added_to_itself_ends_nothing() {
         .replace(set, &format!("mad.lo.s32 %bh_c0, {from}, {turns}, {from};"))
         .replace(&add, &format!("add.s32 {from}, {from}, {from};"));
     assert!(verify(&itself).is_err(), "verified:\n{itself}");
-}
-
-#[test]
-fn lines_that_gather_lanes_count_where_nothing_else_does() {
-    let body = "    mov.u32 %r4, 31;\n    mov.u32 %r5, 1;\nL:\n    shfl.sync.bfly.b32 %r5, %r5, 1, 31, -1;\n    add.s32 %r1, %r1, 1;\n    setp.lt.s32 %q1, %r1, %r2;\n    @%q1 bra L;\n    st.global.u32 [%d1], %r5;\n    ret;\n}\n";
-    let (head, _) = LOOP.split_once("    mov.u32 %r4, 31;\n").unwrap();
-    let text = confined(&format!("{head}    @%q0 bra E;\n{body}").replace("    @%q0 bra E;\n", ""));
-    let wait = text.lines().find(|line| line.contains("shfl.sync")).unwrap();
-    // More gathering than a loop may cost in all its turns, which the one line that counts does not pay for.
-    let gather: String =
-        (100..4100).map(|place| format!("    match.any.sync.b32 %bh_m, {place}, -1;\n")).collect();
-    let much = text.replacen(wait, &format!("{gather}{wait}"), 1);
-    assert!(verify(&much).is_err(), "verified");
 }

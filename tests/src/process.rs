@@ -202,12 +202,15 @@ pub(crate) fn terminate(number: u32) {
     }
 }
 
-/// Whether a process lives, a zombie not counted.
+/// Whether a thread of a process lives, zombies not counted: while one does, what the process has open is open still.
 #[must_use]
 pub fn lives(number: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
-    // The state follows the name, which may hold anything but ends with the last parenthesis.
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{number}/task")) else { return false };
+    threads.flatten().any(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // The state follows the name, which may hold anything but ends with the last parenthesis.
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    })
 }
 
 /// Memory of a process that is resident, in bytes; 0 for one that is gone.

@@ -32,17 +32,23 @@ fn tells_of_a_loss(error: &Error) -> bool {
 
 #[test]
 fn a_cuda_program_whose_executor_is_killed_says_why_its_calls_fail() {
-    let kernel = Kernel::start();
-    let mut command = kernel.run_command(&program("stencil"));
-    let child = command.arg("large").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    until("the program has a session", || !kernel.status().sessions.is_empty());
-    thread::sleep(Duration::from_millis(300));
-    kill(kernel.status().executor_pid);
-    let done = within("the program ends", || child.wait_with_output().unwrap());
-    let told = String::from_utf8_lossy(&done.stderr);
-    assert!(!done.status.success(), "{told}");
-    let says = |line: &str| line.starts_with("bulkhead: ") && line.contains("context was lost");
-    assert!(told.lines().any(says), "{told}");
+    // As it opens its session, loads its code, and while its kernels run.
+    for after in [0, 5, 20, 50, 100, 200, 300].map(Duration::from_millis) {
+        let kernel = Kernel::start();
+        let mut command = kernel.run_command(&program("stencil"));
+        let child = command.arg("large").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        until("the program has a session", || !kernel.status().sessions.is_empty());
+        thread::sleep(after);
+        kill(kernel.status().executor_pid);
+        let done = within("the program ends", || child.wait_with_output().unwrap());
+        let told = String::from_utf8_lossy(&done.stderr);
+        assert!(!done.status.success(), "{after:?}: {told}");
+        let says = |line: &str| {
+            line.starts_with("bulkhead: ")
+                && (line.contains("context was lost") || line.contains("executor is lost"))
+        };
+        assert!(told.lines().any(says), "{after:?}: {told}");
+    }
 }
 
 #[test]

@@ -178,8 +178,8 @@ fn whatever_waits_ends() {
     let (mut asked, mut together, mut of_rows) = (0, 0, 0);
     for seed in 1..=programs {
         let (source, text) = guarded(seed);
-        let verified =
-            bulkhead_guard::verify(&text).unwrap_or_else(|report| panic!("{seed}: {report}\n{text}"));
+        let verified = bulkhead_guard::verify(&text)
+            .unwrap_or_else(|report| panic!("{seed}: {report}\n{source}\n{text}"));
         let ran = runs(seed, &verified).unwrap_or_else(|told| panic!("{seed}: {told}\n{source}\n{text}"));
         of_rows += u64::from(ran);
         asked += text.matches("setp.ne.s32 %bh_q, %bh_lo, %bh_m;").count();

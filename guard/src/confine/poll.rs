@@ -414,8 +414,11 @@ impl<'a> Pass<'a> {
         (self.starts, self.path) = (true, self.path.look());
     }
 
-    /// Loads the flag, and looks at it.
+    /// Loads the flag, and looks at it. Before that lanes may meet, which takes more than there is before the first look.
     fn poll(&mut self) {
+        if self.path.unlooked.is_some() {
+            self.look();
+        }
         let mut poll = start();
         poll.extend(look(self.copies));
         self.put(poll);

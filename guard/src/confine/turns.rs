@@ -91,7 +91,7 @@ pub(super) fn own_cost(body: &[Statement]) -> Spent {
             table::row_of(found).map_or(Spent::both(u64::MAX), |row| {
                 let accesses = found.operands.iter().any(|operand| matches!(operand, Operand::Address(_)));
                 let lead = if accesses || table::is_for_warps(row) { 2 * LEAD_COST } else { 0 };
-                Spent::in_loop(row, found).plus(Spent::both(lead))
+                Spent::in_loop(row, found).0.plus(Spent::both(lead))
             })
         }
         _ => Spent::default(),
@@ -422,21 +422,24 @@ fn shape<'a>(statements: &'a [Statement], loops: &HashMap<&'a str, Loop<'a>>) ->
 
 /// Says how often each loop turns before it polls: so often that a poll does not show, and as seldom as it has to.
 fn weigh(statements: &[Statement], firsts: &Firsts, loops: &mut HashMap<&str, Loop<'_>>) {
-    let mut cost = Spent::default();
+    // What statements so far spend at most, and how much less is likely: turns are chosen by what is likely.
+    let (mut cost, mut less) = (Spent::default(), 0);
     // What lies before each label.
-    let mut before: HashMap<&str, Spent> = HashMap::default();
+    let mut before: HashMap<&str, (Spent, u64)> = HashMap::default();
     let mut since_last: Vec<usize> = Vec::new();
     for (index, statement) in statements.iter().enumerate() {
         if let Statement::Label(name, _) = statement {
             if loops.get(name.as_str()).is_some_and(Loop::has_counter) {
                 cost = cost.plus(Spent::both(OPENING_COST));
             }
-            before.insert(name, cost);
+            before.insert(name, (cost, less));
             continue;
         }
         let Statement::Instruction(instruction) = statement else { continue };
         let Some(row) = table::row_of(instruction) else { continue };
-        cost = cost.plus(Spent::in_loop(row, instruction));
+        let (most, unlikely) = Spent::in_loop(row, instruction);
+        cost = cost.plus(most);
+        less += unlikely;
         let Some(target) = table::target(row, instruction) else { continue };
         let Some(found) = loops.get_mut(target).filter(|found| found.from < index) else { continue };
         cost = cost.plus(Spent::both(BACK_COST));
@@ -445,13 +448,15 @@ fn weigh(statements: &[Statement], firsts: &Firsts, loops: &mut HashMap<&str, Lo
         }
         found.nest = since_last.last().is_some_and(|last| *last > found.from);
         since_last.push(index);
-        let once = cost.minus(before.get(target).copied().unwrap_or_default()).max(Spent::both(1));
+        let (cost_before, less_before) = before.get(target).copied().unwrap_or_default();
+        let once = cost.minus(cost_before).max(Spent::both(1));
+        let likely = once.minus(Spent::both(less - less_before)).max(Spent::both(1));
         let most = if found.nest { CHUNK_COST_MAX } else { firsts.chunk(target) };
         // One turn may be as much by itself.
         if once.look > CHUNK_COST_MAX || once.poll > WAITS_COST_MAX {
             found.how = How::Polls;
         }
-        let all = (most / once.look).min(WAITS_COST_MAX / once.poll).max(1);
+        let all = (most / likely.look).min(WAITS_COST_MAX / likely.poll).max(1);
         match &mut found.how {
             How::Polls => {}
             How::Ends(turns) => found.cost = once.times(*turns),
