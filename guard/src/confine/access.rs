@@ -8,7 +8,7 @@ use crate::maps::HashMap;
 use crate::access::{self, Access};
 use crate::ast::{Address, AddressBase, Instruction, Operand, Space, Span, Statement, Variable};
 use crate::confine::flatten::Parameters;
-use crate::confine::prologue::{self, instruction, register};
+use crate::confine::lines::{self, instruction, register};
 use crate::confine::roots::Roots;
 use crate::confine::shared::{self, Clamp};
 use crate::confine::symbols::{Symbol, Symbols};
@@ -82,7 +82,7 @@ impl<'a> Tables<'a> {
             {
                 let lo = register("%bh_lo");
                 let operands = vec![lo.clone(), stride.clone(), Operand::Integer(mask.into())];
-                into.push(prologue::instruction("and", &["b32"], operands, access.span));
+                into.push(lines::instruction("and", &["b32"], operands, access.span));
                 *stride = lo;
             }
         }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ast::{Address, AddressBase, Instruction, Operand, Predicate, Span, Statement};
 use crate::confine::calls::ARGUMENT;
-use crate::confine::prologue::{plain, register};
+use crate::confine::lines::{plain, register};
 use crate::confine::scope::Scopes;
 use crate::names::Class;
 use crate::report::{Reason, Report};

@@ -29,8 +29,8 @@ use crate::ast::{
     Variable,
 };
 use crate::confine::flatten::{Flat, Flattener};
+use crate::confine::lines::{instruction, plain, register};
 use crate::confine::meets;
-use crate::confine::prologue::{instruction, plain, register};
 use crate::confine::scope::Meaning;
 use crate::confine::variables::Owner;
 use crate::names::{self, Class, WIDEST_ACCESS};

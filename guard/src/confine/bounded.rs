@@ -7,7 +7,7 @@ use super::turns::{self, ENDS_COST_MAX, WAITS_COST_MAX, own_cost};
 use super::versions::TOGETHER;
 use crate::access;
 use crate::ast::{Instruction, Operand, Predicate, Space, Span, Statement};
-use crate::confine::prologue::{instruction, plain, register};
+use crate::confine::lines::{instruction, plain, register};
 use crate::facts::Facts;
 use crate::maps::HashSet;
 use crate::names::Class;

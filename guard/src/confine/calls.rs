@@ -5,130 +5,25 @@
 //! [`super::indirect`].
 
 mod budget;
+mod functions;
 mod parts;
 
-use crate::maps::{HashMap, HashSet};
 pub(super) use budget::{Budget, Looks};
+pub(super) use functions::{ARGUMENT, Actual, Call, Direction, Functions};
 pub(super) use parts::scalar_bytes;
 use parts::{Parts, parts};
 
 use crate::ast::{
-    Address, AddressBase, Function, FunctionKind, Instruction, Item, Module, Operand, Predicate, Space, Span,
-    Statement, Variable,
+    Address, AddressBase, Function, FunctionKind, Instruction, Operand, Predicate, Space, Span, Statement,
+    Variable,
 };
 use crate::confine::faults;
 use crate::confine::flatten::{Flat, Flattener};
-use crate::confine::pointers::{Pointed, Shape};
-use crate::confine::prologue::{self, register};
+use crate::confine::lines::{self, register};
 use crate::confine::scope::Meaning;
-use crate::confine::symbols::Symbols;
 use crate::limits::CALL_NESTING_MAX;
-use crate::names::{self, Class};
-use crate::report::{Reason, Report};
-
-/// A module's functions.
-#[derive(Debug)]
-pub(super) struct Functions<'a> {
-    /// By name: of several declarations the one with a body.
-    named: HashMap<&'a str, &'a Function>,
-    /// Those of ours.
-    own: HashSet<&'a str>,
-    /// Those whose address is taken.
-    pointed: Pointed<'a>,
-}
-
-impl<'a> Functions<'a> {
-    /// Finds the functions of a module; those that it only declares may be the runtime's.
-    pub(super) fn of(
-        module: &'a Module,
-        runtime: &'a [Item],
-        symbols: &Symbols,
-        report: &mut Report,
-    ) -> Self {
-        let pointed = Pointed::of(module, symbols.numbers());
-        let (named, own) = named(module, runtime, report);
-        Self { named, own, pointed }
-    }
-
-    /// The function of a name.
-    pub(super) fn get(&self, name: &str) -> Option<&'a Function> {
-        self.named.get(name).copied()
-    }
-
-    pub(super) fn contains(&self, name: &str) -> bool {
-        self.named.contains_key(name)
-    }
-
-    /// The functions that a call through a pointer may mean.
-    pub(super) fn pointed(&self, shape: &Shape) -> &[(u64, &'a Function)] {
-        self.pointed.get(shape)
-    }
-}
-
-/// The prefix of the names of arguments.
-pub(super) const ARGUMENT: &str = "__bh_argument";
-
-/// All functions by name, and the names of ours.
-fn named<'a>(
-    module: &'a Module,
-    runtime: &'a [Item],
-    report: &mut Report,
-) -> (HashMap<&'a str, &'a Function>, HashSet<&'a str>) {
-    let mut functions: HashMap<&'a str, &'a Function> = HashMap::default();
-    for item in &module.items {
-        let Item::Function(function) = item else { continue };
-        let known = functions.get(function.name.as_str());
-        if function.kind == FunctionKind::Device && function.body.is_some() {
-            if known.is_some_and(|known| known.body.is_some()) {
-                report.add(function.span, Reason::Duplicate(function.name.clone()));
-            }
-        } else if known.is_some() {
-            continue;
-        }
-        functions.insert(&function.name, function);
-    }
-    let mut own = HashSet::default();
-    for item in runtime {
-        let Item::Function(function) = item else { continue };
-        let known = functions.get(function.name.as_str());
-        // What is called by a name of ours is called by what was written here.
-        if names::is_reserved(&function.name) || known.is_some_and(|known| known.body.is_none()) {
-            functions.insert(&function.name, function);
-            own.insert(function.name.as_str());
-        }
-    }
-    (functions, own)
-}
-
-/// A function whose body is being inlined.
-#[derive(Debug)]
-pub(super) struct Call<'a> {
-    name: &'a str,
-    /// Where the call stands.
-    span: Span,
-    /// Where the function returns to.
-    end: String,
-    /// How many branches go there.
-    returns: usize,
-    /// Whether the function is ours, or is called by one that is.
-    own: bool,
-}
-
-/// What a call gives for a parameter.
-#[derive(Clone)]
-pub(super) enum Actual {
-    /// A parameter of the call, by the name that arguments have.
-    Argument(String),
-    /// A register or a number.
-    Value(Operand),
-}
-
-/// Whether a value goes into a function or comes out.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Direction {
-    In,
-    Out,
-}
+use crate::names::Class;
+use crate::report::Reason;
 
 impl<'a> Flattener<'a> {
     /// The name of one more argument of so many bytes.
@@ -219,7 +114,7 @@ impl<'a> Flattener<'a> {
         };
         let before = into.statements.len();
         let done = self.open(function, body, (returned, given), span, into);
-        if function.name == "free" && self.faults.checks() && self.functions.own.contains("free") {
+        if function.name == "free" && self.faults.checks() && self.functions.is_own("free") {
             let (file, line) = self.place;
             let inlined = into.statements.get_mut(before..).unwrap_or_default();
             faults::place_call(inlined, [line, file, i64::from(span.place.line)]);
@@ -268,7 +163,7 @@ impl<'a> Flattener<'a> {
 
     /// Whether a function is ours where it is called: what ours calls is ours.
     fn is_own(&self, name: &str) -> bool {
-        self.calls.last().is_some_and(|call| call.own) || self.functions.own.contains(name)
+        self.calls.last().is_some_and(|call| call.own) || self.functions.is_own(name)
     }
 
     /// Whether a function's body is open.
@@ -313,7 +208,7 @@ impl<'a> Flattener<'a> {
     }
 
     pub(super) fn callee(&self, name: &str) -> Result<&'a Function, Reason> {
-        let function = *self.functions.named.get(name).ok_or_else(|| Reason::Undeclared(name.to_owned()))?;
+        let function = self.functions.get(name).ok_or_else(|| Reason::Undeclared(name.to_owned()))?;
         if function.kind == FunctionKind::Entry {
             return Err(Reason::NotImplemented { what: format!("a call of the entry `{name}`") });
         }
@@ -342,7 +237,7 @@ impl<'a> Flattener<'a> {
     ) -> Result<String, Reason> {
         let label = self.scopes.fresh_label();
         let register = self.register(&predicate.register)?;
-        let mut branch = prologue::plain("bra", &[], vec![Operand::Symbol(label.clone())], span);
+        let mut branch = lines::plain("bra", &[], vec![Operand::Symbol(label.clone())], span);
         branch.predicate = Some(Predicate { register, negated: !predicate.negated });
         into.statements.push(Statement::Instruction(branch));
         Ok(label)
@@ -431,7 +326,7 @@ impl<'a> Flattener<'a> {
                             Direction::In => vec![own, value],
                             Direction::Out => vec![value, own],
                         };
-                        Ok(Some(prologue::instruction("mov", &[class.mov()], operands, span)))
+                        Ok(Some(lines::instruction("mov", &[class.mov()], operands, span)))
                     }
                 }
             }
@@ -466,8 +361,8 @@ pub(super) fn transfer(
     let ty = format!("b{}", bytes * 8);
     let address = Operand::Address(Address { base: AddressBase::Symbol(argument.to_owned()), offset: 0 });
     match direction {
-        Direction::In => prologue::instruction("st", &["param", &ty], vec![address, value], span),
-        Direction::Out => prologue::instruction("ld", &["param", &ty], vec![value, address], span),
+        Direction::In => lines::instruction("st", &["param", &ty], vec![address, value], span),
+        Direction::Out => lines::instruction("ld", &["param", &ty], vec![value, address], span),
     }
 }
 

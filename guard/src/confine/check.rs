@@ -9,8 +9,8 @@ use crate::ast::{Address, AddressBase, Instruction, Operand, Predicate, Space, S
 use crate::confine::arrays::Roots;
 use crate::confine::calls::{Actual, Looks};
 use crate::confine::faults::Kind;
-use crate::confine::flatten::{Flat, Flattener};
-use crate::confine::prologue::{self, instruction, register};
+use crate::confine::flatten::{Flat, Flattener, Held};
+use crate::confine::lines::{self, instruction, register};
 use crate::confine::scope::Scopes;
 use crate::confine::symbols::{Symbol, Symbols};
 use crate::maps::HashMap;
@@ -21,14 +21,6 @@ use crate::table::{self, Effect};
 /// What records have for a space.
 const GLOBAL: i128 = 4;
 const SHARED: i128 = 5;
-
-/// What accesses to an entry's shared memory are held against: where that begins and ends, and whether it is an array of
-/// several. These are the names of registers that are not there yet, and behind them the register of the address.
-#[derive(Debug)]
-pub(super) struct Held {
-    bounds: [String; 3],
-    address: String,
-}
 
 impl<'a> Flattener<'a> {
     /// Has each address of an access looked at, whose operands have their canonical names. What writes to global memory writes
@@ -90,14 +82,14 @@ impl<'a> Flattener<'a> {
         let (there, all) = (self.scopes.fresh(Class::Word), self.scopes.fresh(Class::Predicate));
         let told = self.scopes.fresh(Class::Double);
         let mut push = |opcode: &str, modifiers: &[&str], operands: Vec<Operand>| {
-            into.statements.push(prologue::instruction(opcode, modifiers, operands, span));
+            into.statements.push(lines::instruction(opcode, modifiers, operands, span));
         };
         push("bar", &["warp", "sync"], vec![Operand::Integer(-1)]);
         push("activemask", &["b32"], vec![register(&there)]);
         push("setp", &["eq", "s32"], vec![register(&all), register(&there), Operand::Integer(-1)]);
         let whole = self.pass_over(&Predicate { register: all, negated: true }, span, into);
         let wide = vec![register(&told), register(&there)];
-        into.statements.push(prologue::instruction("cvt", &["u64", "u32"], wide, span));
+        into.statements.push(lines::instruction("cvt", &["u64", "u32"], wide, span));
         self.stop(Kind::Part, register(&told), (self.place, span), into);
         into.statements.push(Statement::Label(whole, span));
     }

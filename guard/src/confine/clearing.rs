@@ -3,7 +3,7 @@
 
 use crate::maps::HashSet;
 
-use super::poll::is_lead;
+use super::leads::is_lead;
 use crate::access;
 use crate::ast::{Instruction, Space, Statement};
 use crate::names;

@@ -2,7 +2,7 @@
 //! is another block's by then.
 
 use crate::ast::{Instruction, Predicate, Span, Statement};
-use crate::confine::prologue::plain;
+use crate::confine::lines::plain;
 use crate::table;
 
 /// Whether a body begins copies that go on beside their threads.

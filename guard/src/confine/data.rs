@@ -4,7 +4,7 @@
 //! what confines the accesses comes after.
 
 use crate::ast::{Address, AddressBase, Instruction, Operand, Space, Span, Statement, Type, Variable};
-use crate::confine::prologue::{declared, instruction, register};
+use crate::confine::lines::{declared, instruction, register};
 use crate::confine::runtime;
 use crate::confine::scope::Scopes;
 use crate::confine::symbols::Symbols;

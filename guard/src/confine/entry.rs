@@ -8,7 +8,6 @@ pub(super) use header::{is_droppable, named};
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ast::{Directive, Function, Linkage, Span, Statement, Variable};
-use crate::confine::Effort;
 use crate::confine::calls::{Budget, Functions, Looks};
 use crate::confine::faults::Faults;
 use crate::confine::flatten::{Flat, Flattener, Parameters};
@@ -24,14 +23,23 @@ use crate::confine::variables::Variables;
 use crate::confine::versions::{Known, Proven, Versions};
 use crate::confine::{
     access, addresses, arguments, assign, bounded, check, clearing, copies, data, generic, indexed,
-    inductions, locals, meets, parameters, peel, poll, prologue, reductions, remainders, roots, runtime,
-    strides, unroll, warps,
+    inductions, lines, locals, meets, parameters, peel, poll, prologue, reductions, remainders, roots,
+    runtime, strides, unroll, warps,
 };
 use crate::gates::Gates;
 use crate::limits::{NAME_BYTES_MAX, REGISTERS_MAX, SHARED_TERMS_MAX, SHARED_VARIABLES_MAX};
 use crate::names::{self, Class};
 use crate::report::{Reason, Report};
 use crate::values::{Proof, SharedKey};
+
+/// What is made of what is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effort {
+    /// Fast versions, and loops that end by themselves.
+    Usual,
+    /// Neither.
+    Plain,
+}
 
 /// The confined form of an entry, and its fast version where accesses can be proven; what stands against it is in the
 /// report.
@@ -348,8 +356,8 @@ impl Emission<'_> {
                 other => confined.push((*other).clone()),
             }
         }
-        if !ends(&confined) {
-            confined.push(prologue::instruction("ret", &[], Vec::new(), self.span));
+        if !lines::ends(&confined) {
+            confined.push(lines::instruction("ret", &[], Vec::new(), self.span));
         }
         confined
     }
@@ -432,10 +440,4 @@ fn is_enough(
             room
         }
     }
-}
-
-/// Whether control cannot run off the end.
-pub(super) fn ends(statements: &[Statement]) -> bool {
-    matches!(statements.last(), Some(Statement::Instruction(last))
-        if last.predicate.is_none() && matches!(last.opcode.as_str(), "ret" | "exit" | "bra"))
 }

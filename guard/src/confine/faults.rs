@@ -4,6 +4,8 @@
 //! All that this writes is PTX that a tenant might have written: what confines it comes after, and the verifier needs
 //! no rule for it. Who reads the records finds the session's own memory, and trusts it no more than that.
 
+mod records;
+
 use crate::maps::HashMap;
 use std::borrow::Cow;
 
@@ -13,13 +15,15 @@ use crate::ast::{
 };
 use crate::confine::Stray;
 use crate::confine::calls::Actual;
-use crate::confine::flatten::{Flat, Flattener};
+use crate::confine::flatten::{Flat, Flattener, Stops};
 use crate::confine::indirect;
-use crate::confine::prologue::{declared, instruction, register};
+use crate::confine::lines::{declared, instruction, register};
 use crate::confine::runtime::nowhere;
 use crate::limits::{FAULT_NAMES_BYTES_MAX, NAME_BYTES_MAX};
 use crate::names::{self, Class};
 use crate::report::Reason;
+use records::place;
+pub(super) use records::{Faults, Kind, NAMES};
 
 /// The bodies, and the ring of records.
 const TEXT: &str = include_str!("faults.ptx");
@@ -43,78 +47,6 @@ const CALLED_AT: [i128; 3] = [1_618_033_989, 1_618_033_990, 1_618_033_991];
 const STOP: &str = "__bh_stop";
 /// The handler of failed assertions, which a compiler leaves to the driver.
 const ASSERT: &str = "__assertfail";
-/// The names of entries and files, each with its NUL; nobody's name begins at 0.
-pub(super) const NAMES: &str = "__bh_names";
-
-/// What ended a thread, as records have it. 3 is a failed assertion, 4, 5 and 8 are accesses, 9 is what is given back to the heap
-/// and is not of it, 10 an entry whose accesses are not looked at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Trap = 1,
-    Breakpoint = 2,
-    /// It called through a pointer that is no function's number.
-    Nobody = 6,
-    /// It came to an instruction for whole warps without all of its warp.
-    Part = 7,
-}
-
-impl Kind {
-    /// What an instruction is that ends its thread so.
-    fn of(instruction: &Instruction) -> Option<Self> {
-        let plain = instruction.modifiers.is_empty() && instruction.operands.is_empty();
-        match instruction.opcode.as_str() {
-            "trap" if plain => Some(Kind::Trap),
-            "brkpt" if plain => Some(Kind::Breakpoint),
-            _ => None,
-        }
-    }
-}
-
-/// What entries need to leave records.
-#[derive(Debug, Default)]
-pub(super) struct Faults {
-    /// Functions and variables, beside those of the module.
-    pub(super) items: Vec<Item>,
-    entries: HashMap<String, i64>,
-    /// By the number that `.loc` has for it.
-    files: HashMap<String, i64>,
-    stray: Stray,
-}
-
-impl Faults {
-    /// Whether accesses are looked at.
-    pub(super) fn checks(&self) -> bool {
-        self.stray == Stray::Told
-    }
-
-    /// The file and line that a `.loc` tells, as records have them.
-    pub(super) fn place(&self, directive: &Directive) -> Option<(i64, i64)> {
-        place(&self.files, directive)
-    }
-
-    /// Has an entry's flat body name itself in its records.
-    pub(super) fn name(&self, entry: &str, statements: &mut [Statement]) {
-        let Some(at) = self.entries.get(entry) else { return };
-        for statement in statements {
-            let Statement::Instruction(instruction) = statement else { continue };
-            for operand in &mut instruction.operands {
-                if matches!(operand, Operand::Symbol(name) if name == NAMES) {
-                    *operand = Operand::SymbolOffset(NAMES.to_owned(), *at);
-                }
-            }
-        }
-    }
-}
-
-/// Where threads of an entry leave records and end: the label, and the registers that say which records.
-#[derive(Debug)]
-pub(super) struct Stops {
-    label: String,
-    /// What happened, the line, the file, and the line of the PTX.
-    words: [String; 4],
-    told: String,
-}
-
 impl Flattener<'_> {
     /// Has the thread that comes here leave a record, and end: all do in one place. What it tells besides is a 64-bit
     /// operand.
@@ -144,7 +76,7 @@ impl Flattener<'_> {
     /// Behind the entry's own text: where threads leave records, where any do.
     pub(super) fn place_stops(&mut self, span: Span, into: &mut Flat) -> Result<(), Reason> {
         let Some(Stops { label, words, told }) = self.stops.take() else { return Ok(()) };
-        if !super::entry::ends(&into.statements) {
+        if !super::lines::ends(&into.statements) {
             into.statements.push(instruction("ret", &[], Vec::new(), span));
         }
         into.statements.push(Statement::Label(label, span));
@@ -291,20 +223,6 @@ impl Names {
         variable.initializer = self.text.drain(..).map(|byte| Operand::Integer(i128::from(byte))).collect();
         Item::Variable(variable)
     }
-}
-
-/// File and line of what follows a `.loc`. What was inlined from another file, as a header's functions are, is where it was
-/// inlined.
-fn place(files: &HashMap<String, i64>, directive: &Directive) -> Option<(i64, i64)> {
-    let position = |text: &str| {
-        let mut words = text.split(' ');
-        let file = words.next().and_then(|file| files.get(file)).copied().unwrap_or_default();
-        let line = words.next().and_then(|line| line.parse::<u32>().ok()).unwrap_or_default();
-        (file, i64::from(line))
-    };
-    let own = directive.operands.first().filter(|_| directive.name == ".loc").map(|text| position(text))?;
-    let caller = directive.operands.iter().find_map(|operand| operand.strip_prefix("inlined_at "));
-    Some(caller.map(position).filter(|caller| caller.0 != own.0).unwrap_or(own))
 }
 
 /// The rewriting of one body.

@@ -1,69 +1,24 @@
 //! From a body with scopes to one without: every name resolved, every opcode looked up.
 
-use crate::maps::HashMap;
+mod state;
 
 use crate::ast::{
     Address, AddressBase, Directive, Instruction, Operand, Predicate, Space, Span, Statement, Variable,
 };
-use crate::confine::calls::{Budget, Call, Functions};
-use crate::confine::check::Held;
-use crate::confine::faults::{Faults, Stops};
 use crate::confine::halves;
 use crate::confine::indirect::is_list;
+use crate::confine::lines::{self, instruction as plain_instruction, register};
 use crate::confine::mbarrier;
 use crate::confine::pointers;
-use crate::confine::prologue::{self, instruction as plain_instruction, register};
 use crate::confine::runtime;
-use crate::confine::scope::{Meaning, Scopes};
-use crate::confine::symbols::Symbols;
-use crate::confine::variables::{Owner, Variables};
-use crate::gates::Gates;
+use crate::confine::scope::Meaning;
+use crate::confine::variables::Owner;
 use crate::limits::CALL_NESTING_MAX;
 use crate::names::{self, Class};
-use crate::report::{Reason, Report};
+use crate::report::Reason;
 use crate::table::{self, Treatment};
 use crate::{access, operands};
-
-/// An entry's own parameters by name.
-pub(super) type Parameters<'a> = HashMap<&'a str, &'a Variable>;
-
-/// A body without scopes and calls.
-#[derive(Debug, Default)]
-pub(super) struct Flat {
-    /// Labels and instructions, in order.
-    pub(super) statements: Vec<Statement>,
-}
-
-/// Flattens bodies; one for each entry.
-pub(super) struct Flattener<'a> {
-    pub(super) symbols: &'a Symbols,
-    pub(super) parameters: &'a Parameters<'a>,
-    pub(super) functions: &'a Functions<'a>,
-    pub(super) gates: &'a Gates,
-    pub(super) variables: Variables,
-    pub(super) scopes: Scopes,
-    /// The functions whose bodies are open.
-    pub(super) calls: Vec<Call<'a>>,
-    /// Bytes of each argument of a call, by the name that it was given.
-    pub(super) arguments: HashMap<String, Option<u64>>,
-    /// What calls and branches may go to, as labels list it.
-    pub(super) lists: Vec<&'a Directive>,
-    /// What accesses that are looked at tell.
-    pub(super) faults: &'a Faults,
-    /// File and line of what is read, as records have them.
-    pub(super) place: (i64, i64),
-    /// What accesses to shared memory are held against.
-    pub(super) held: Vec<Held>,
-    /// Where threads leave records and end, if any do.
-    pub(super) stops: Option<Stops>,
-    /// How many calls and braces are open.
-    pub(super) depth: usize,
-    /// What calls may add to the module yet.
-    pub(super) budget: &'a mut Budget,
-    pub(super) report: &'a mut Report,
-    /// The parameter whose address may be taken.
-    pub(super) in_place: Option<&'a str>,
-}
+pub(super) use state::{Flat, Flattener, Held, Parameters, Stops};
 
 impl<'a> Flattener<'a> {
     /// Flattens `body`, in text order; recursion is bounded by the limit on calls and braces.
@@ -184,7 +139,7 @@ impl<'a> Flattener<'a> {
         };
         let between = register(&self.scopes.fresh(class));
         let source = std::mem::replace(&mut instruction.operands[1], between.clone());
-        let mut widened = prologue::plain("cvt", &first, vec![between, source], instruction.span);
+        let mut widened = lines::plain("cvt", &first, vec![between, source], instruction.span);
         widened.predicate.clone_from(&instruction.predicate);
         wider.clone_into(&mut instruction.modifiers[count - 1]);
         into.statements.push(Statement::Instruction(widened));
@@ -210,7 +165,7 @@ impl<'a> Flattener<'a> {
         into.statements.push(plain_instruction("mov", &["u64"], vec![register(&address), place], span));
         let split = vec![Operand::Vector(halves.to_vec()), register(&address)];
         into.statements.push(plain_instruction("mov", &["b64"], split, span));
-        let mut moved = prologue::plain("mov", &["u32"], vec![register(&name), wanted], span);
+        let mut moved = lines::plain("mov", &["u32"], vec![register(&name), wanted], span);
         if let Some(Predicate { register, negated }) = &instruction.predicate {
             moved.predicate = Some(Predicate { register: self.register(register)?, negated: *negated });
         }

@@ -19,7 +19,7 @@ use crate::confine::calls::{self, Actual, Budget, Direction, Functions};
 use crate::confine::faults::Faults;
 use crate::confine::flatten::{Flat, Flattener};
 use crate::confine::gate_window::{Origins, Whose, Window};
-use crate::confine::prologue::{declared, instruction, register};
+use crate::confine::lines::{declared, instruction, register};
 use crate::confine::scope::Scopes;
 use crate::confine::symbols::Symbols;
 use crate::confine::turns::{self, How};

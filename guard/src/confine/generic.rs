@@ -7,8 +7,8 @@
 use crate::access;
 use crate::ast::{Address, AddressBase, Instruction, Operand, Predicate, Space, Span, Spans, Statement};
 use crate::confine::calls::Budget;
+use crate::confine::lines::{instruction, register};
 use crate::confine::origin::{self, Origins};
-use crate::confine::prologue::{instruction, register};
 use crate::confine::scope::Scopes;
 use crate::limits::SPLIT_COST;
 use crate::names::Class;

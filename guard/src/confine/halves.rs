@@ -11,7 +11,7 @@ use crate::ast::{
     Type, Variable,
 };
 use crate::confine::flatten::{Flat, Flattener};
-use crate::confine::prologue::{instruction, plain, register};
+use crate::confine::lines::{instruction, plain, register};
 use crate::names::{self, Class};
 use crate::report::Reason;
 use crate::{access, operands, table};

@@ -11,7 +11,7 @@ use crate::ast::{
     Address, AddressBase, Function, Instruction, Linkage, Operand, Space, Span, Statement, Type, Variable,
 };
 use crate::confine::calls::Budget;
-use crate::confine::prologue::plain;
+use crate::confine::lines::plain;
 use crate::limits::COPIED_PARAMETER_BYTES_MAX;
 use crate::maps::{HashMap, HashSet};
 use crate::names;

@@ -3,7 +3,7 @@
 
 use crate::maps::HashMap;
 
-use super::poll::is_lead;
+use super::leads::is_lead;
 use crate::access as accesses;
 use crate::ast::{Instruction, Space, Statement};
 use crate::flow::Flow;

@@ -18,7 +18,7 @@ use crate::access;
 use crate::ast::{Address, AddressBase, Instruction, Operand, Predicate, Span, Statement};
 use crate::confine::copies;
 use crate::confine::flatten::{Flat, Flattener};
-use crate::confine::prologue::{instruction, plain, register};
+use crate::confine::lines::{instruction, plain, register};
 use crate::names::Class;
 use crate::operands;
 use crate::report::Reason;

@@ -11,7 +11,7 @@
 use crate::ast::{Instruction, Operand, Predicate, Span, Statement};
 use crate::claims::together::{self, Body, Together};
 use crate::confine::copies;
-use crate::confine::prologue::{instruction, plain, register};
+use crate::confine::lines::{instruction, plain, register};
 use crate::confine::turns;
 use crate::names::LANES;
 use crate::table::{self, Row, Treatment};

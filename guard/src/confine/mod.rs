@@ -29,6 +29,8 @@ mod halves;
 mod indexed;
 mod indirect;
 mod inductions;
+mod leads;
+mod lines;
 mod locals;
 mod mbarrier;
 mod meets;
@@ -49,6 +51,7 @@ mod scope;
 mod shared;
 mod slices;
 mod steps;
+mod stray;
 mod strides;
 mod symbols;
 mod textures;
@@ -64,6 +67,7 @@ use std::ops::ControlFlow;
 use crate::maps::HashSet;
 
 pub(crate) use gates::images as gate_images;
+pub use stray::Stray;
 
 use crate::ast::{Function, FunctionKind, Item, Linkage, Module, Span, Statement};
 use crate::data::Data;
@@ -71,18 +75,9 @@ use crate::gates::Gates;
 use crate::limits::{PTX_VERSION_MAX, PTX_VERSION_MIN, STATEMENTS_MAX};
 use crate::names;
 use crate::report::{Reason, Report};
+use entry::Effort;
 use faults::Faults;
 use symbols::Symbols;
-
-/// What becomes of an access that goes where the session has nothing. It is confined either way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Stray {
-    /// Nobody is told.
-    #[default]
-    Silent,
-    /// It leaves a record in the module's block, which has what there is to access too.
-    Told,
-}
 
 /// Confines a module to the window that its hidden launch parameters name, or says everything that stands
 /// against it.
@@ -209,15 +204,6 @@ pub fn drop_fast_versions(module: &mut Module) {
     let is_fast =
         |item: &Item| matches!(item, Item::Function(function) if names::is_fast_version(&function.name));
     module.items.retain(|item| !is_fast(item));
-}
-
-/// What is made of what is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Effort {
-    /// Fast versions, and loops that end by themselves.
-    Usual,
-    /// Neither.
-    Plain,
 }
 
 /// The block of a module's variables that the confined form of its entries expects; what stands against the module

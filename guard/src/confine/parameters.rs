@@ -7,7 +7,7 @@
 use crate::access::{self, Access};
 use crate::ast::{AddressBase, Instruction, Operand, Predicate, Space, Statement};
 use crate::confine::calls::Budget;
-use crate::confine::prologue::{instruction, plain, register};
+use crate::confine::lines::{instruction, plain, register};
 use crate::facts::Facts;
 use crate::limits::BOUND_TERMS_MAX;
 use crate::maps::{HashMap, HashSet};

@@ -12,7 +12,7 @@
 use super::turns::{self, Ends, Firsts};
 use super::versions::{Known, Proven, TOGETHER};
 use crate::ast::{Address, AddressBase, Instruction, Operand, Predicate, Span, Statement};
-use crate::confine::prologue::plain;
+use crate::confine::lines::plain;
 use crate::maps::{HashMap, HashSet};
 use crate::names::{self, Class};
 use crate::table::{self, Treatment};

@@ -9,10 +9,11 @@
 mod forms;
 
 use crate::maps::{HashMap, HashSet};
-pub(super) use forms::{begins, is_lead, start};
+pub(super) use forms::{begins, start};
 use forms::{closing, look, nounroll, opening};
 
-use super::prologue::{instruction, plain};
+use super::leads::is_lead;
+use super::lines::{instruction, plain};
 use super::turns::{self, Ends, Firsts, How, Loop, number};
 use crate::ast::{Instruction, Operand, Predicate, Span, Statement};
 use crate::limits::{PATH_COST_MAX, SHORT_COST_MAX, UNLOOKED_COST_MAX};

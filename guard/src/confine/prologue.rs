@@ -1,39 +1,14 @@
 //! What the confined form adds at the top of an entry.
 
+use super::lines::{declared, instruction, plain, register};
 use super::poll;
 use super::slices::Slices;
 use super::symbols::Symbol;
-use crate::ast::{
-    Address, AddressBase, Instruction, Linkage, Operand, Predicate, Space, Span, Spans, Statement, Type,
-    Variable,
-};
+use crate::ast::{Address, AddressBase, Operand, Predicate, Space, Span, Statement, Type, Variable};
 use crate::limits::{LOCAL_BYTES_IN_LINE_MAX, LOCAL_BYTES_PER_TURN};
 use crate::maps::HashMap;
 use crate::names::{self, Class};
 use crate::table;
-
-/// A declaration without attributes.
-pub(super) fn declared(space: Space, ty: Type, name: &str, range: Option<u32>, span: Span) -> Variable {
-    Variable {
-        linkage: Linkage::Internal,
-        space,
-        align: None,
-        vector: 1,
-        ty,
-        name: name.to_owned(),
-        dimensions: Vec::new(),
-        range,
-        pointer: None,
-        initializer: Vec::new(),
-        attributes: Vec::new(),
-        span,
-    }
-}
-
-/// One of the parameters that the executor appends.
-pub(super) fn hidden_parameter(name: &str, span: Span) -> Variable {
-    declared(Space::Parameter, Type::U32, name, None, span)
-}
 
 /// The declarations: the tenant's registers by class, the guard's own, the variables.
 pub(super) fn declarations(
@@ -68,9 +43,9 @@ pub(super) fn declarations(
 pub(super) fn instructions(looks: bool, span: Span) -> Vec<Statement> {
     let hidden = names::HIDDEN_REGISTERS.iter().zip(names::HIDDEN_PARAMETERS);
     let mut statements: Vec<Statement> = hidden
-        .map(|(register, parameter)| {
+        .map(|(name, parameter)| {
             let address = symbol_address(parameter, 0);
-            instruction("ld", &["param", "u32"], vec![self::register(register), address], span)
+            instruction("ld", &["param", "u32"], vec![register(name), address], span)
         })
         .collect();
     if looks {
@@ -132,7 +107,7 @@ fn zeroed(variables: &[(Variable, Symbol)], first: u64, span: Span) -> Vec<State
     let mut statements = Vec::new();
     let locals = variables.iter().filter(|(_, symbol)| symbol.space == Space::Local);
     for (variable, symbol) in locals {
-        let zero = || self::register("%bh_zero");
+        let zero = || register("%bh_zero");
         statements.push(instruction("mov", &["b32"], vec![zero(), Operand::Integer(0)], span));
         let mut at = first;
         while at < symbol.bytes {
@@ -158,27 +133,6 @@ fn zeroed(variables: &[(Variable, Symbol)], first: u64, span: Span) -> Vec<State
     statements
 }
 
-pub(super) fn register(name: &str) -> Operand {
-    Operand::Register(name.to_owned())
-}
-
 fn symbol_address(name: &str, offset: i64) -> Operand {
     Operand::Address(Address { base: AddressBase::Symbol(name.to_owned()), offset })
-}
-
-/// An instruction without a predicate.
-pub(super) fn instruction(opcode: &str, modifiers: &[&str], operands: Vec<Operand>, span: Span) -> Statement {
-    Statement::Instruction(plain(opcode, modifiers, operands, span))
-}
-
-/// As [`instruction`], not yet a statement.
-pub(super) fn plain(opcode: &str, modifiers: &[&str], operands: Vec<Operand>, span: Span) -> Instruction {
-    Instruction {
-        predicate: None,
-        opcode: opcode.to_owned(),
-        modifiers: modifiers.iter().map(|modifier| (*modifier).to_owned()).collect(),
-        operands,
-        span,
-        operand_spans: Spans::default(),
-    }
 }

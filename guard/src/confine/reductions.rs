@@ -5,7 +5,7 @@
 //! several kinds, all become one: a count of the threads for which a predicate holds, from which the other
 //! reductions follow.
 
-use super::prologue::{plain, register};
+use super::lines::{plain, register};
 use super::scope::Scopes;
 use crate::ast::{Instruction, Operand, Statement};
 use crate::names::Class;

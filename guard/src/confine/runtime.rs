@@ -6,7 +6,7 @@ use crate::ast::{
     Function, FunctionKind, Instruction, Item, Linkage, Module, Operand, Space, Span, Statement, Type,
     Variable,
 };
-use crate::confine::prologue::declared;
+use crate::confine::lines::declared;
 
 /// The bodies, and the variables that they use.
 const TEXTS: [&str; 2] = [include_str!("printf.ptx"), include_str!("heap.ptx")];

@@ -15,7 +15,7 @@ use runs::Runs;
 use crate::access::{self, Access};
 use crate::ast::{Address, AddressBase, Operand, Predicate, Space, Span, Statement, Type, Variable};
 use crate::confine::alignment::{self, Alignment};
-use crate::confine::prologue::{declared, instruction, plain, register};
+use crate::confine::lines::{declared, instruction, plain, register};
 use crate::confine::region::{self, Region};
 use crate::confine::symbols::{Symbol, Symbols};
 use crate::limits::{DYNAMIC_SPAN_MAX, LITTLE_BYTES_MAX, SHARED_BASE, SHARED_VARIABLES_MAX};

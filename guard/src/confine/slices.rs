@@ -1,6 +1,6 @@
 //! Entries that may be launched in slices: what they read of the grid is that of all slices.
 
-use super::prologue::{instruction, register};
+use super::lines::{instruction, register};
 use crate::ast::{Address, AddressBase, Instruction, Operand, Span, Statement};
 use crate::names::{SLICE_PARAMETERS, SLICE_REGISTERS, is_of_grid};
 use crate::table;

@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 
 use crate::maps::{HashMap, HashSet};
 
-use super::poll::is_lead;
+use super::leads::is_lead;
 use super::steps::{self, Steps};
 use crate::ast::{Instruction, Operand, Statement};
 use crate::facts::Facts;

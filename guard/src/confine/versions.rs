@@ -11,7 +11,7 @@ use crate::maps::HashMap;
 use crate::access::{self, Accesses};
 use crate::anchors::{Anchor, Check, Step};
 use crate::ast::{AddressBase, Instruction, Operand, Space, Span, Statement};
-use crate::confine::prologue::instruction;
+use crate::confine::lines::instruction;
 use crate::confine::turns::{self, Ends, Firsts, Loop};
 use crate::facts::Facts;
 use crate::names::{self, Class};

@@ -7,9 +7,9 @@
 
 use crate::ast::{Instruction, Operand, Predicate, Span, Statement};
 use crate::confine::copies;
+use crate::confine::leads::is_lead;
+use crate::confine::lines::{instruction, plain, register};
 use crate::confine::meets::Meetings;
-use crate::confine::poll::is_lead;
-use crate::confine::prologue::{instruction, plain, register};
 use crate::table;
 
 /// Puts checks that the warp is whole into a confined body that looks at the flag already.

@@ -11,6 +11,7 @@
 //! they have come in any ([`Facts::turning`], and [`Facts::turn`] where pointers were checked).
 
 mod edges;
+mod incoming;
 mod loops;
 mod moved;
 mod stepped;

@@ -3,7 +3,7 @@
 use crate::maps::HashSet;
 
 use crate::ast::{Directive, Function, Space, Variable};
-use crate::confine::prologue;
+use crate::confine::lines;
 use crate::confine::slices::Slices;
 use crate::confine::symbols::Symbols;
 use crate::limits::PARAMETER_BYTES_MAX;
@@ -17,7 +17,7 @@ pub(crate) fn parameters(
     report: &mut Report,
 ) -> Vec<Variable> {
     let hidden = names::SLICE_PARAMETERS.into_iter().filter(|_| slices.any()).chain(names::HIDDEN_PARAMETERS);
-    let hidden: Vec<Variable> = hidden.map(|name| prologue::hidden_parameter(name, function.span)).collect();
+    let hidden: Vec<Variable> = hidden.map(|name| lines::hidden_parameter(name, function.span)).collect();
     let mut bytes = (4 * hidden.len() + 8 + 8 * for_gates.len()) as u64;
     let mut parameters: Vec<Variable> = Vec::with_capacity(function.parameters.len() + 4);
     let mut taken = HashSet::default();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ast::{Item, Operand, Space, Span, Statement, Type, Variable};
-use crate::confine::prologue::declared;
+use crate::confine::lines::declared;
 use crate::confine::runtime;
 use crate::gates::{self, Called, Gate, Gates};
 use crate::limits::GATE_MODULES_MAX;

@@ -7,8 +7,9 @@
 //! until lanes of a group have gone on. See decision 0082.
 
 use crate::ast::{Instruction, Operand, Predicate, Span, Statement};
-use crate::confine::poll::{self, is_lead};
-use crate::confine::prologue::{instruction, plain, register};
+use crate::confine::leads::is_lead;
+use crate::confine::lines::{instruction, plain, register};
+use crate::confine::poll;
 use crate::confine::{copies, turns};
 use crate::maps::HashMap;
 use crate::names::{self, Class};
@@ -17,14 +18,11 @@ use crate::table::{self, Row, Treatment};
 use super::{known, masks, waiting};
 
 /// The register in which the loops have who is left of the warp; none in a body without such loops.
-pub(in crate::confine) type Left = Option<String>;
+pub(crate) type Left = Option<String>;
 
 /// Puts the loops into a confined body that does not look at the flag yet. Registers of each class are numbered from what
 /// `registers` says on.
-pub(in crate::confine) fn gather(
-    statements: &mut Vec<Statement>,
-    registers: &mut HashMap<Class, u32>,
-) -> Left {
+pub(crate) fn gather(statements: &mut Vec<Statement>, registers: &mut HashMap<Class, u32>) -> Left {
     masks::write_all_lanes(statements);
     if !statements.iter().filter_map(waiting).any(is_of_group) {
         return None;

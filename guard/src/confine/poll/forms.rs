@@ -1,7 +1,7 @@
 //! The statements that polls, looks and counters are.
 
 use super::super::copies;
-use super::super::prologue::{instruction, plain, register};
+use super::super::lines::{instruction, plain, register};
 use super::super::steps::Steps;
 use super::super::turns::How;
 use crate::ast::{Address, AddressBase, Directive, Instruction, Operand, Predicate, Span, Statement};
@@ -79,24 +79,6 @@ pub(crate) fn closing(how: &How<'_>, counter: &str, back: &Instruction, label: &
     let branch = plain("bra", &[], vec![Operand::Symbol(label.to_owned())], Span::default());
     lines.push(Statement::Instruction(where_negative(branch)));
     lines
-}
-
-/// Whether an instruction only prepares an access or an end, or is one of those that zero the local variable, which stand together.
-pub(crate) fn is_lead(instruction: &Instruction) -> bool {
-    let zero = |operand: &Operand| matches!(operand, Operand::Register(name) if name == "%bh_zero");
-    match instruction.operands.first() {
-        Some(Operand::Address(_)) => match instruction.operands.get(1) {
-            Some(Operand::Vector(values)) => values.iter().all(zero),
-            Some(value) => zero(value),
-            None => false,
-        },
-        Some(Operand::Register(name)) => names::is_reserved(name),
-        None => copies::waits(instruction),
-        Some(Operand::Vector(names)) => {
-            names.iter().all(|name| matches!(name, Operand::Register(name) if names::is_reserved(name)))
-        }
-        _ => false,
-    }
 }
 
 /// Whether a poll begins with an instruction.

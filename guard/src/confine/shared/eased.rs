@@ -3,7 +3,7 @@
 use crate::maps::HashSet;
 
 use crate::ast::{AddressBase, Instruction, Operand, Statement};
-use crate::confine::prologue::register;
+use crate::confine::lines::register;
 use crate::facts::Facts;
 use crate::values::Known as _;
 
