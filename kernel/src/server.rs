@@ -139,14 +139,20 @@ async fn serve_until(mut config: Config, shutdown: Boxed<()>) -> Result<(), Erro
     }
     let second = config.limits.second;
     let tokens = Rc::new(Tokens::new(second));
-    let source = (config.executor, config.executor_environment);
     let modules: Result<Vec<_>, _> =
         config.modules.into_iter().map(|module| Known::new(module, &config.runtime_directory)).collect();
     let modules = modules.map_err(|error| Error::Modules(error.message))?;
     let limits = config.limits;
     let principals = Principals::new(limits.everybody(), limits.principal, limits.process, config.tenants);
     let principals = Rc::new(principals);
-    let device = Rc::new(Device::new(0, source, modules, (config.limits, config.cells)));
+    let device = Rc::new(Device::new(
+        0,
+        config.executor,
+        config.executor_environment,
+        modules,
+        config.limits,
+        config.cells,
+    ));
     let kernel = Rc::new(Kernel {
         limits: config.limits,
         devices: vec![Rc::clone(&device)],
