@@ -75,7 +75,7 @@ pub fn run(socket: OwnedFd, options: impl Into<Options>, patience: Patience) -> 
         false => Tenancy::Shared,
     };
     watch(Arc::clone(&gpu), link.clone())?;
-    let (executor, remains, freeing) = Executor::new(gpu, link, (patience, guard, tenancy), cache)?;
+    let (executor, remains, freeing) = Executor::new(gpu, link, patience, guard, tenancy, cache)?;
     {
         let (weak, gpu) = (Arc::downgrade(&executor), Arc::clone(&executor.gpu));
         thread::Builder::new().name("reaper".into()).spawn(move || remains.run(&weak, &*gpu))?;

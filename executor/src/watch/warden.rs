@@ -79,7 +79,7 @@ pub(crate) fn run(executor: &Weak<Executor>, gpu: &dyn Gpu) {
             drop(state);
             going_on.push(GoingOn { session, stuck, is_stopped });
         }
-        end_who_goes_on(&executor, going_on, (now, is_kept), &mut oldest);
+        end_who_goes_on(&executor, going_on, now, is_kept, &mut oldest);
         executor.neighbours.lock().look(device_now, seen);
         executor.pulse.beat();
         if let Some(keeps) = keeper.look(&executor, now) {
@@ -105,7 +105,8 @@ struct GoingOn {
 fn end_who_goes_on(
     executor: &Executor,
     mut all: Vec<GoingOn>,
-    (now, is_kept): (Instant, bool),
+    now: Instant,
+    is_kept: bool,
     oldest: &mut Oldest,
 ) {
     all.sort_by_key(|going_on| going_on.stuck);
