@@ -6,11 +6,11 @@
 use std::sync::Arc;
 
 use crate::abi::{ArrayDescription, ArrayDescription3d, In, Out};
-use crate::context::driver_and_current;
 use crate::copy::End;
 use crate::device::{Error, ErrorCode, Question};
-use crate::driver::{Driver, driver, keep};
+use crate::driver::{Driver, driver, driver_and_current};
 use crate::memory;
+use crate::moving::keep;
 use crate::report;
 use crate::status::{Answer, Status};
 

@@ -4,10 +4,9 @@ use crate::abi::{
     BatchOperand, BatchedCopy3d, Copy3d, CopyAttributes, InSlice, Location, NullStream, OutMaybe, Side3d,
     Wide,
 };
-use crate::context::driver_and_current;
 use crate::copy::{self, End};
 use crate::copy_shaped;
-use crate::driver::Driver;
+use crate::driver::{Driver, driver_and_current};
 use crate::managed;
 use crate::memory::Place;
 use crate::order::{Order, Target};

@@ -7,7 +7,7 @@ use parking_lot::RwLock;
 
 use crate::abi::{InMaybe, Out, OutMaybe};
 use crate::device::Question;
-use crate::driver::{Driver, VERSION, driver};
+use crate::driver::{Driver, VERSION, driver, driver_and_current};
 use crate::handle::{Kind, decode, encode};
 use crate::printf;
 use crate::query::of;
@@ -70,11 +70,6 @@ pub(crate) fn current() -> Result<u64, Status> {
         0 => Err(Status::INVALID_CONTEXT),
         context => Ok(context),
     }
-}
-
-/// The driver and the current context, for a call that needs both.
-pub(crate) fn driver_and_current() -> Result<(&'static Driver, u64), Status> {
-    Ok((driver()?, current()?))
 }
 
 fn handle_of(index: usize) -> u64 {

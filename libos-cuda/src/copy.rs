@@ -1,10 +1,9 @@
 //! Copies between any two places.
 
 use crate::abi::{Host, NullStream, Wide};
-use crate::context::driver_and_current;
 use crate::copy_shaped;
 use crate::device::{DeviceRange, Fence};
-use crate::driver::Driver;
+use crate::driver::{Driver, driver_and_current};
 use crate::graph::Work;
 use crate::memory::Place;
 use crate::order::Target;

@@ -13,11 +13,11 @@ use parking_lot::Mutex;
 
 use crate::abi::{IpcHandle, NullStream, Out};
 use crate::capture::Point;
-use crate::context::driver_and_current;
 use crate::device::{self, Fence, Session};
-use crate::driver::{Driver, driver, keep};
+use crate::driver::{Driver, driver, driver_and_current};
 use crate::graph::Work;
 use crate::ipc;
+use crate::moving::keep;
 use crate::order::Target;
 use crate::printf;
 use crate::status::{Answer, Status};

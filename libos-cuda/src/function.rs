@@ -11,7 +11,8 @@ use crate::device::{Domain, Entry, Handle, Image};
 use crate::driver::{Driver, driver};
 use crate::handle::{Kind, decode};
 use crate::library;
-use crate::query::{Limits, of};
+use crate::limits::Limits;
+use crate::query::of;
 use crate::status::{Answer, Status};
 
 const MAX_DYNAMIC_SHARED: u32 = 8;

@@ -42,9 +42,10 @@ pub(crate) use user_object::{
 pub(crate) use work::Work;
 
 use crate::abi::{Out, Text};
-use crate::driver::{Driver, driver, keep};
+use crate::driver::{Driver, driver};
 use crate::handle::Kind;
 use crate::handle_tables::Table;
+use crate::moving::keep;
 use crate::status::{Answer, Status};
 use user_object::Kept;
 

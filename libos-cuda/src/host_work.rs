@@ -12,9 +12,8 @@ use bulkhead_schema::limits::STREAMS_MAX;
 use parking_lot::{Condvar, Mutex};
 
 use crate::abi::{Callback, HostFunction, NullStream, StreamCallback};
-use crate::context::driver_and_current;
 use crate::device::{Barrier, Fence};
-use crate::driver::Driver;
+use crate::driver::{Driver, driver_and_current};
 use crate::graph::Work;
 use crate::order::Target;
 use crate::status::{Answer, SUCCESS, Status};

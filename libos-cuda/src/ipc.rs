@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::abi::{IpcHandle, Out};
-use crate::context::{self, driver_and_current};
+use crate::context;
 use crate::device::{Error, ErrorCode, Share, SturdyToken};
-use crate::driver::{Driver, driver};
+use crate::driver::{Driver, driver, driver_and_current};
 use crate::memory::{Region, What};
 use crate::pool::{Pool, PoolName};
 use crate::report;

@@ -10,9 +10,9 @@ use crate::device::{Domain, GraphWork, Launch};
 use crate::driver::{Driver, driver};
 use crate::function::{self, Function};
 use crate::graph::Work;
+use crate::limits::Limits;
 use crate::occupancy;
 use crate::order::Target;
-use crate::query::Limits;
 use crate::report;
 use crate::status::{Answer, Status};
 

@@ -7,9 +7,10 @@ use parking_lot::Mutex;
 
 use crate::abi::{ImagePointer, InSlice, Out, OutMaybe, OutSlice, Text};
 use crate::ahead;
-use crate::driver::{Driver, driver, keep, move_for};
+use crate::driver::{Driver, driver, move_for};
 use crate::image::{self, Loaded};
 use crate::module::{Module, OF_A_LIBRARY, count_of, write_functions, write_global};
+use crate::moving::keep;
 use crate::printf;
 use crate::report;
 use crate::status::{Answer, Status};

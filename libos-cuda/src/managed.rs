@@ -7,9 +7,10 @@ mod hint_map;
 use std::ffi::c_void;
 
 use crate::abi::{InSlice, Location, NullStream, Out, Room};
-use crate::context::driver_and_current;
-use crate::driver::{Driver, keep};
+use crate::driver::Driver;
+use crate::driver::driver_and_current;
 use crate::memory::{Region, What};
+use crate::moving::keep;
 use crate::report;
 use crate::status::{Answer, Status};
 

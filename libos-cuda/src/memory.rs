@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 
 use crate::abi::{Host, NullStream, Out, OutMaybe};
-use crate::context::driver_and_current;
 use crate::device::{Buffer, DeviceRange, ErrorCode, Freed, HostBuffer, HostSpan, Image, Stray};
-use crate::driver::{Driver, driver, keep};
+use crate::driver::{Driver, driver, driver_and_current};
 use crate::freed;
 use crate::graph::{self, Storage, Stored, Work};
 use crate::ipc::Opened;
 use crate::managed::Hints;
 use crate::map::Map;
+use crate::moving::keep;
 use crate::pool::{Pool, Pooled};
 use crate::register::{Exchanged, ONLY_PRIVATE, Registered};
 use crate::report;
@@ -113,7 +113,7 @@ impl Memory {
     ) -> Answer {
         // An image's variables come with it, also where it is loaded ahead and given back if the process moves.
         if !matches!(what, What::Variables(_)) {
-            crate::driver::keep()?;
+            crate::moving::keep()?;
         }
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let region = Arc::new(Region { what, context, id, hints: Mutex::default(), pooled });

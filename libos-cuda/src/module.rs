@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use crate::abi::{ImagePointer, InSlice, Out, OutMaybe, OutSlice, Room, Text};
 use crate::ahead;
-use crate::context::driver_and_current;
-use crate::driver::{driver, keep, move_for};
+use crate::driver::driver_and_current;
+use crate::driver::{driver, move_for};
 use crate::image::{self, Loaded};
+use crate::moving::keep;
 use crate::printf;
 use crate::report;
 use crate::status::{Answer, Status};

@@ -15,11 +15,12 @@ use crate::abi::{
 };
 use crate::descriptor;
 use crate::device::Session;
-use crate::driver::{Driver, driver, keep};
+use crate::driver::{Driver, driver};
 use crate::handle::Kind;
 use crate::handle_tables::Table;
 use crate::ipc;
 use crate::memory;
+use crate::moving::keep;
 use crate::presence::{Other, Presence};
 use crate::query::of;
 use crate::report;

@@ -8,8 +8,8 @@
 use std::io;
 
 use crate::abi::{Host, PAGE_BYTES, Pages, Spare};
-use crate::context::driver_and_current;
 use crate::device::{HostBuffer, HostSpan, Session};
+use crate::driver::driver_and_current;
 use crate::memory::What;
 use crate::report;
 use crate::status::{Answer, Status};
@@ -195,7 +195,7 @@ pub(crate) fn register(host: Host, bytes: usize, flags: u32) -> Answer {
         return Err(Status::NOT_SUPPORTED);
     }
     let pages = Pages::around(host, bytes).ok_or(Status::INVALID_VALUE)?;
-    crate::driver::keep()?;
+    crate::moving::keep()?;
     let _turn = driver.memory.registering.lock();
     if driver.memory.overlaps(host.address(), bytes as u64) {
         return Err(Status::HOST_MEMORY_ALREADY_REGISTERED);

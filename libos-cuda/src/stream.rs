@@ -1,8 +1,9 @@
 //! Calls about streams.
 
 use crate::abi::{In, NullStream, Out, OutMaybe};
-use crate::context::{self, driver_and_current};
-use crate::driver::{Driver, keep};
+use crate::context;
+use crate::driver::{Driver, driver_and_current};
+use crate::moving::keep;
 use crate::order::{Order, Target};
 use crate::printf;
 use crate::report;

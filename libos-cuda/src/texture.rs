@@ -12,10 +12,10 @@ use parking_lot::Mutex;
 
 use crate::abi::{In, InMaybe, Out, Resource, TextureDescription};
 use crate::array::{self, Array, Channel, Format};
-use crate::context::driver_and_current;
 use crate::device::{Question, Stream};
-use crate::driver::{Driver, driver, keep};
+use crate::driver::{Driver, driver, driver_and_current};
 use crate::memory;
+use crate::moving::keep;
 use crate::report;
 use crate::status::{Answer, Status};
 

@@ -12,7 +12,8 @@ use parking_lot::{Condvar, Mutex};
 use super::{Graph, Work, graph};
 use crate::abi::{Callback, HostFunction, Out};
 use crate::device::Fence;
-use crate::driver::{Driver, driver, keep};
+use crate::driver::{Driver, driver};
+use crate::moving::keep;
 use crate::status::{Answer, Status};
 
 /// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`, which has to be given.
