@@ -163,7 +163,7 @@ fn launch_one(
 ) -> Answer {
     let driver = driver()?;
     current()?;
-    let function = function::find(driver, handle)?;
+    let function = function::find(&driver.functions, handle)?;
     let target = driver.streams.target(null, stream)?;
     check_blocks(driver, function, launch, blocks)?;
     let source = Source::of(function, parameters, extra)?;
@@ -221,7 +221,7 @@ impl Kernel {
         parameters: &Parameters,
         extra: &Extra,
     ) -> Result<Kernel, Status> {
-        let function = function::find(driver, handle)?;
+        let function = function::find(&driver.functions, handle)?;
         check_blocks(driver, function, &launch, blocks)?;
         let source = Source::of(function, parameters, extra)?;
         Ok(Kernel::pack(function, handle, (&launch, blocks), &source))
@@ -255,7 +255,7 @@ impl Kernel {
 
     /// That the launch can still be done.
     pub(crate) fn check(&self, driver: &'static Driver) -> Answer {
-        check_blocks(driver, function::find(driver, self.function)?, &self.launch, self.blocks)
+        check_blocks(driver, function::find(&driver.functions, self.function)?, &self.launch, self.blocks)
     }
 
     /// Calls `then` with it as the work of a device's graph's node.
@@ -264,7 +264,7 @@ impl Kernel {
         driver: &'static Driver,
         then: impl FnOnce(&GraphWork<'_>) -> R,
     ) -> Result<R, Status> {
-        let function = function::find(driver, self.function)?;
+        let function = function::find(&driver.functions, self.function)?;
         if self.blocks.is_together() && function.entry.waits_in_stream() {
             return Err(Status::NOT_SUPPORTED);
         }
@@ -302,7 +302,7 @@ impl Kernel {
 
     /// Launches it.
     pub(crate) fn run(&self, driver: &'static Driver, target: Target) -> Answer {
-        let function = function::find(driver, self.function)?;
+        let function = function::find(&driver.functions, self.function)?;
         submit(driver, target, function, (&self.launch, self.blocks), |block| self.write(block))
     }
 }

@@ -60,6 +60,7 @@ mod pointer;
 mod pool;
 mod presence;
 mod printf;
+mod priorities;
 mod proc_address;
 mod profile;
 mod query;

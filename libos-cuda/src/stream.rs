@@ -6,13 +6,9 @@ use crate::driver::{Driver, driver_and_current};
 use crate::moving::keep;
 use crate::order::{Order, Target};
 use crate::printf;
+use crate::priorities::{PRIORITY_GREATEST, PRIORITY_LEAST};
 use crate::report;
 use crate::status::{Answer, Status};
-
-/// Lower is more urgent, as everywhere in CUDA.
-pub(crate) const PRIORITY_LEAST: i32 = 0;
-/// What NVIDIA's drivers offer.
-pub(crate) const PRIORITY_GREATEST: i32 = -5;
 
 const NON_BLOCKING: u32 = 1;
 

@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use crate::abi::NullStream;
 use crate::driver::Driver;
 use crate::order::{Order, Target};
-use crate::stream::PRIORITY_LEAST;
+use crate::priorities::PRIORITY_LEAST;
 
 /// How many there are at most: a session has 64 streams, and they are the program's.
 const STREAMS: usize = 8;
