@@ -236,6 +236,17 @@ impl Graph {
     }
 }
 
+impl Graph {
+    /// Whether nodes of it, or of graphs in it, allocate or free: such a graph is neither copied nor cut.
+    fn has_storage(&self) -> bool {
+        self.lock().iter().any(|(_, node)| match &node.work {
+            Work::Allocate(_) | Work::Free(_) => true,
+            Work::Child(child) => child.graph().has_storage(),
+            _ => false,
+        })
+    }
+}
+
 /// The graph of a handle.
 pub(crate) fn graph(driver: &Driver, handle: u64) -> Result<Arc<Graph>, Status> {
     driver.graphs.graphs.get(handle).map_err(|_| Status::INVALID_VALUE)

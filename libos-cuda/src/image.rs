@@ -4,7 +4,6 @@ mod load;
 mod read;
 
 pub(crate) use load::{load, load_quietly};
-
 pub(crate) use read::{read, read_file};
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -7,7 +7,6 @@ mod calls;
 mod units;
 
 pub(crate) use calls::*;
-
 pub(crate) use units::relocatable;
 
 use parking_lot::Mutex;

@@ -7,9 +7,8 @@ mod hint_map;
 use std::ffi::c_void;
 
 use crate::abi::{InSlice, Location, NullStream, Out, Room};
-use crate::driver::Driver;
-use crate::driver::driver_and_current;
-use crate::memory::{Region, What};
+use crate::driver::{Driver, driver_and_current};
+use crate::memory::What;
 use crate::moving::keep;
 use crate::report;
 use crate::status::{Answer, Status};
@@ -40,23 +39,6 @@ pub(crate) fn allocate(to: Out<u64>, bytes: usize, flags: u32) -> Answer {
     driver.memory.insert(address, bytes as u64, What::Managed(buffer), context)?;
     to.set(address);
     Ok(())
-}
-
-impl Region {
-    /// Whether an address in it is one of managed memory.
-    pub(crate) fn is_managed(&self, address: u64) -> bool {
-        match &self.what {
-            What::Managed(_) => true,
-            What::Variables(image) => image.is_managed(address),
-            What::Device(_)
-            | What::OfGraph(_)
-            | What::Opened(_)
-            | What::Reached(_)
-            | What::Foreign(_)
-            | What::Pinned(..)
-            | What::Registered(_) => false,
-        }
-    }
 }
 
 /// Does something with what is known of a range of managed memory; offsets are those in its allocation.

@@ -4,7 +4,6 @@ mod calls;
 mod logs;
 
 pub(crate) use calls::*;
-
 pub(crate) use logs::{Logs, OPTIONS_MAX};
 
 use std::sync::Arc;

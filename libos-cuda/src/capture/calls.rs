@@ -4,8 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::{Capture, MODE, Member, Mode, Owner, State};
 use crate::abi::{EdgeData, InOut, InSlice, NullStream, Out, OutMaybe};
-use crate::driver::Driver;
-use crate::driver::driver_and_current;
+use crate::driver::{Driver, driver_and_current};
 use crate::graph;
 use crate::order::{Order, Target};
 use crate::status::{Answer, Status};
