@@ -35,7 +35,7 @@ fn whole(status: Status) -> Failed {
 /// The driver and the stream of a batch, which cannot be the legacy one.
 fn stream_of(null: NullStream, stream: u64) -> Result<(&'static Driver, Target), Status> {
     let (driver, _) = driver_and_current()?;
-    match driver.streams.target(null, stream)? {
+    match driver.target(null, stream)? {
         Target { order: Order::Legacy, .. } => Err(Status::INVALID_VALUE),
         target => Ok((driver, target)),
     }

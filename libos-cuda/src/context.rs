@@ -12,6 +12,7 @@ use parking_lot::RwLock;
 use crate::handle::{Kind, decode, encode};
 use crate::status::{Answer, Status};
 use crate::storage::Storage;
+
 const PRIMARY: usize = 0;
 
 #[derive(Debug, Clone, Copy, Default)]

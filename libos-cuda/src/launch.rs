@@ -1,7 +1,11 @@
 //! Launches: the hot path. Nothing here allocates, locks or asks anybody.
 
+mod kernel;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+pub(crate) use kernel::{Blocks, Kernel};
 
 use crate::abi::{Extra, In, LaunchAttribute, LaunchConfig, NullStream, Parameters};
 use crate::check as accesses;
@@ -110,36 +114,6 @@ fn check_blocks(driver: &Driver, function: &Function, launch: &Launch, blocks: B
     Ok(())
 }
 
-/// Whether a launch's blocks may wait for one another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Blocks {
-    Apart,
-    Together,
-    /// In clusters of so many blocks, and all there at once if so; only in isolated sessions.
-    Clusters([u8; 3], bool),
-}
-
-impl Blocks {
-    /// The same with blocks that are all there at once, or need not be.
-    pub(crate) fn with_together(self, together: bool) -> Self {
-        match (self, together) {
-            (Blocks::Clusters(sides, _), together) => Blocks::Clusters(sides, together),
-            (_, true) => Blocks::Together,
-            (_, false) => Blocks::Apart,
-        }
-    }
-
-    /// The same in clusters of so many blocks.
-    fn in_clusters(self, sides: [u8; 3]) -> Self {
-        Blocks::Clusters(sides, self.is_together())
-    }
-
-    /// Whether all blocks are there at once.
-    pub(crate) fn is_together(self) -> bool {
-        matches!(self, Blocks::Together | Blocks::Clusters(_, true))
-    }
-}
-
 /// Clusters are told by their sides; the device has none of more blocks than this on one.
 const CLUSTER_SIDE_MAX: u32 = 16;
 
@@ -164,7 +138,7 @@ fn launch_one(
     let driver = driver()?;
     current()?;
     let function = function::find(&driver.functions, handle)?;
-    let target = driver.streams.target(null, stream)?;
+    let target = driver.target(null, stream)?;
     check_blocks(driver, function, launch, blocks)?;
     let source = Source::of(function, parameters, extra)?;
     if let Some(capturing) = driver.streams.captures.of(target)? {
@@ -200,19 +174,6 @@ fn submit(
     })
 }
 
-/// A launch with its parameters, to be done later and more than once.
-pub(crate) struct Kernel {
-    pub(crate) function: u64,
-    pub(crate) launch: Launch,
-    pub(crate) blocks: Blocks,
-    /// It may begin while the kernel before it in its stream is about to end; only graphs of the device's make use of that.
-    early: bool,
-    /// The parameter block.
-    block: Box<[u8]>,
-    /// Where each parameter lies in it.
-    addresses: Box<[usize]>,
-}
-
 impl Kernel {
     pub(crate) fn new(
         driver: &'static Driver,
@@ -238,19 +199,6 @@ impl Kernel {
         let start = block.as_ptr().expose_provenance();
         let addresses = function.parameters.iter().map(|slot| start + slot.offset).collect();
         Kernel { function: handle, launch: *launch, blocks, early: false, block, addresses }
-    }
-
-    /// The same launch with blocks that may or may not wait for one another.
-    pub(crate) fn with_blocks(&self, blocks: Blocks) -> Kernel {
-        let block = self.block.clone();
-        let (old, start) = (self.block.as_ptr().addr(), block.as_ptr().expose_provenance());
-        let addresses = self.addresses.iter().map(|address| start + (address - old)).collect();
-        Kernel { function: self.function, launch: self.launch, blocks, early: self.early, block, addresses }
-    }
-
-    /// The addresses of its parameters, which stay as long as it does.
-    pub(crate) fn addresses(&self) -> &[usize] {
-        &self.addresses
     }
 
     /// That the launch can still be done.
@@ -282,22 +230,6 @@ impl Kernel {
             bytes: function.parameter_bytes,
             fill: &|block| self.write(block),
         }))
-    }
-
-    /// Whether another launch does the same.
-    pub(crate) fn is_same(&self, other: &Kernel) -> bool {
-        self.function == other.function
-            && self.launch == other.launch
-            && self.blocks == other.blocks
-            && self.block == other.block
-    }
-
-    /// Puts its parameters into a launch's block.
-    fn write(&self, block: &mut [u8]) {
-        let bytes = block.len().min(self.block.len());
-        if let (Some(block), Some(own)) = (block.get_mut(..bytes), self.block.get(..bytes)) {
-            block.copy_from_slice(own);
-        }
     }
 
     /// Launches it.

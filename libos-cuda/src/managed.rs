@@ -99,7 +99,7 @@ impl Where {
 /// There is nothing to fetch; the call is in the stream's order as it is.
 fn prefetch_to(null: NullStream, address: u64, bytes: usize, to: Where, stream: u64) -> Answer {
     let (driver, _) = driver_and_current()?;
-    let target = driver.streams.target(null, stream)?;
+    let target = driver.target(null, stream)?;
     driver.streams.captures.refuse(target)?;
     with_hints(driver, address, bytes, |hints, start, end| {
         hints.change(start, end, |hint| hint.prefetched = Some(to));
@@ -127,7 +127,7 @@ pub(crate) fn prefetch_by_location(
 /// Nothing is gained by forgetting what is there; the call is one about managed memory all the same.
 pub(crate) fn discard(null: NullStream, address: u64, bytes: usize, stream: u64) -> Answer {
     let (driver, _) = driver_and_current()?;
-    let target = driver.streams.target(null, stream)?;
+    let target = driver.target(null, stream)?;
     driver.streams.captures.refuse(target)?;
     with_hints(driver, address, bytes, |_, _, _| ())
 }
@@ -222,7 +222,7 @@ pub(crate) fn range_attributes(
 /// All streams reach all managed memory, whatever it is attached to.
 pub(crate) fn attach(null: NullStream, stream: u64, address: u64, bytes: usize, flags: u32) -> Answer {
     let (driver, _) = driver_and_current()?;
-    let target = driver.streams.target(null, stream)?;
+    let target = driver.target(null, stream)?;
     driver.streams.captures.refuse(target)?;
     let is_single = match flags {
         ATTACH_GLOBAL | ATTACH_HOST => false,

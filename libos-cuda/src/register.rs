@@ -14,6 +14,7 @@ use std::io;
 use crate::abi::{Host, PAGE_BYTES, Pages, Spare};
 use crate::device::{HostBuffer, HostSpan, Session};
 use crate::status::Status;
+
 /// How the system names mapped memory that the kernel made for a session.
 const OURS: &str = "/memfd:bulkhead-host";
 

@@ -36,7 +36,7 @@ pub(crate) fn destroy(stream: u64) -> Answer {
 
 fn named(null: NullStream, stream: u64) -> Result<(&'static Driver, Target), Status> {
     let (driver, _) = driver_and_current()?;
-    Ok((driver, driver.streams.target(null, stream)?))
+    Ok((driver, driver.target(null, stream)?))
 }
 
 pub(crate) fn synchronize(null: NullStream, stream: u64) -> Answer {

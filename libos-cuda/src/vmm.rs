@@ -22,6 +22,7 @@ use crate::handle_tables::Table;
 use crate::report;
 use crate::status::Status;
 use addresses::Addresses;
+
 /// Handles that a program may hold at a time.
 pub(crate) const HANDLES_MAX: usize = 1 << 20;
 

@@ -23,7 +23,7 @@ const NAMED_MAX: usize = 1 << 20;
 
 fn named(null: NullStream, stream: u64) -> Result<(&'static Driver, Target), Status> {
     let (driver, _) = driver_and_current()?;
-    Ok((driver, driver.streams.target(null, stream)?))
+    Ok((driver, driver.target(null, stream)?))
 }
 
 /// Begins a capture, into a graph of the program's where it names one, behind nodes of that.

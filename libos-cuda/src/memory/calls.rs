@@ -105,7 +105,7 @@ pub(crate) fn allocate_pooled(
     pool: &Arc<Pool>,
 ) -> Answer {
     let driver = driver()?;
-    let target = driver.streams.target(null, stream)?;
+    let target = driver.target(null, stream)?;
     if driver.streams.captures.of(target)?.is_none() {
         return allocate_now(&to, bytes, Some(pool));
     }
@@ -121,7 +121,7 @@ pub(crate) fn allocate_pooled(
 /// The memory is the session's again once the stream has passed what was submitted to it: nobody waits here.
 pub(crate) fn free_ordered(null: NullStream, address: u64, stream: u64) -> Answer {
     let driver = driver()?;
-    let target = driver.streams.target(null, stream)?;
+    let target = driver.target(null, stream)?;
     if let Some(capturing) = driver.streams.captures.of(target)? {
         return match graph::storage_at(&driver.memory, address) {
             _ if address == 0 => Ok(()),
