@@ -2,12 +2,12 @@
 
 mod calls;
 
-pub(crate) use calls::*;
-
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 
 use parking_lot::RwLock;
+
+pub(crate) use calls::*;
 
 use crate::handle::{Kind, decode, encode};
 use crate::status::{Answer, Status};

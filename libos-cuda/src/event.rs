@@ -8,12 +8,12 @@ mod slot;
 mod watch;
 mod whole;
 
-pub(crate) use calls::*;
-
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+
+pub(crate) use calls::*;
 
 use crate::capture::Point;
 use crate::device::{self, Fence, Session};

@@ -2,13 +2,13 @@
 
 mod calls;
 
-pub(crate) use calls::*;
-
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+
+pub(crate) use calls::*;
 
 use crate::device::{Entry, Handle, Image};
 use crate::handle::{Kind, decode};

@@ -3,12 +3,12 @@
 mod load;
 mod read;
 
-pub(crate) use load::{load, load_quietly};
-pub(crate) use read::{read, read_file};
-
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+
+pub(crate) use load::{load, load_quietly};
+pub(crate) use read::{read, read_file};
 
 use crate::device::{DeviceRange, ErrorCode, Image as DeviceImage};
 use crate::function::{Function, find};

@@ -5,9 +5,9 @@
 
 mod calls;
 
-pub(crate) use calls::*;
-
 use std::sync::atomic::AtomicU32;
+
+pub(crate) use calls::*;
 
 use crate::abi::IpcHandle;
 use crate::device::{Share, SturdyToken};

@@ -2,11 +2,11 @@
 
 mod calls;
 
-pub(crate) use calls::*;
-
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+
+pub(crate) use calls::*;
 
 use crate::image::Loaded;
 use crate::status::Status;

@@ -6,10 +6,10 @@
 mod calls;
 mod units;
 
+use parking_lot::Mutex;
+
 pub(crate) use calls::*;
 pub(crate) use units::relocatable;
-
-use parking_lot::Mutex;
 
 use crate::module::Logs;
 

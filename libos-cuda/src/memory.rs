@@ -2,12 +2,12 @@
 
 mod calls;
 
-pub(crate) use calls::*;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
+
+pub(crate) use calls::*;
 
 use crate::device::{Buffer, DeviceRange, Freed, HostBuffer, HostSpan, Image, Stray};
 use crate::freed;

@@ -3,10 +3,10 @@
 mod calls;
 mod logs;
 
+use std::sync::Arc;
+
 pub(crate) use calls::*;
 pub(crate) use logs::{Logs, OPTIONS_MAX};
-
-use std::sync::Arc;
 
 use crate::image::Loaded;
 

@@ -6,12 +6,12 @@
 
 mod calls;
 
-pub(crate) use calls::*;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+
+pub(crate) use calls::*;
 
 use crate::device::Session;
 use crate::handle::Kind;

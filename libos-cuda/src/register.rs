@@ -7,9 +7,9 @@
 
 mod calls;
 
-pub(crate) use calls::*;
-
 use std::io;
+
+pub(crate) use calls::*;
 
 use crate::abi::{Host, PAGE_BYTES, Pages, Spare};
 use crate::device::{HostBuffer, HostSpan, Session};

@@ -2,9 +2,9 @@
 
 mod calls;
 
-pub(crate) use calls::*;
-
 use parking_lot::RwLock;
+
+pub(crate) use calls::*;
 
 use crate::abi::{Callback, Destructor};
 use crate::status::{Answer, Status};

@@ -7,13 +7,13 @@
 mod addresses;
 mod calls;
 
-pub(crate) use addresses::PAGE_BYTES;
-pub(crate) use calls::*;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+
+pub(crate) use addresses::PAGE_BYTES;
+pub(crate) use calls::*;
 
 use crate::abi::Properties;
 use crate::device::{Share, SturdyToken};

@@ -24,7 +24,7 @@ pub(super) fn exported(symbol: &'static str, body: impl Fn() -> Answer) -> u32 {
 }
 
 /// Defines exports and their rows. A row under `streams` has a second symbol, for which a null stream is the
-/// calling thread's own; its function gets the [`NullStream`] first.
+/// calling thread's own; its function gets the [`NullStream`](super::NullStream) first.
 macro_rules! exports {
     (
         plain { $($symbol:ident $name:literal $since:literal ($($arg:ident: $kind:ty),*) => $target:path;)* }

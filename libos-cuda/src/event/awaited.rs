@@ -1,8 +1,7 @@
-//! Waiting for recordings of other processes.
+//! Streams that wait for recordings of other processes.
 //!
 //! One thread looks for all streams that wait. Such a stream has a barrier, which the thread opens, as for a host
-//! function. Whoever waits looks at the slot every millisecond, and now and then at whether the process that
-//! records is still there: its recordings end with it, or never.
+//! function. How it looks is in `watch`.
 
 use std::sync::{Arc, OnceLock};
 

@@ -6,13 +6,13 @@ mod kept;
 mod lanes;
 mod native;
 
-pub(crate) use calls::*;
-pub(crate) use changes::*;
-pub(crate) use lanes::Lanes;
-
 use std::collections::{BTreeSet, HashMap};
 
 use parking_lot::Mutex;
+
+pub(crate) use calls::*;
+pub(crate) use changes::*;
+pub(crate) use lanes::Lanes;
 
 use super::flat::Step;
 use super::plan::Plan;

@@ -7,13 +7,13 @@
 
 mod calls;
 
-pub(crate) use calls::*;
-
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+
+pub(crate) use calls::*;
 
 use crate::device::Buffer;
 use crate::memory::{Memory, What};

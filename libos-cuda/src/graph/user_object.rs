@@ -5,13 +5,13 @@
 
 mod calls;
 
-pub(crate) use calls::{create, release, release_by_graph, retain, retain_by_graph};
-
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+
+pub(crate) use calls::{create, release, release_by_graph, retain, retain_by_graph};
 
 use crate::abi::{Callback, HostFunction};
 use crate::device::{Fence, Session};
