@@ -59,10 +59,10 @@ fn acquire_pooled(driver: &Driver, context: u64, bytes: u64, pooled: Option<Pool
 
 /// The session keeps the memory until running work that may use it is done.
 pub(crate) fn release(driver: &Driver, address: u64) -> Answer {
-    match graph::storage_at(&driver.memory, address) {
-        Some(_) => graph::free_storage(driver, address),
-        None => driver.memory.release(address),
+    if graph::storage_at(&driver.memory, address).is_some() {
+        return graph::free_storage(driver, address);
     }
+    driver.memory.release(address)
 }
 
 pub(crate) fn allocate_pitched(
