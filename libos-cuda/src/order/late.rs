@@ -16,8 +16,8 @@ use crate::status::Status;
 /// How many streams are made at once.
 pub(super) const AT_ONCE: usize = 32;
 /// What is said where no more can be made.
-pub(super) const ALL_IN_USE: &str =
-    "all 64 streams of the session are in use (some may be the library's): destroy some, or use fewer";
+pub(super) const ALL_IN_USE: &str = "all streams that the session may have are in use, 64 or as many as its limits say (`bulkhead status` tells; some may be \
+     the library's): destroy some, or use fewer";
 const _: () = assert!(STREAMS_MAX == 64);
 /// So many are made only for kinds of which there is none yet.
 pub(super) const KEPT: usize = 4;
