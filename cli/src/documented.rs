@@ -22,7 +22,12 @@ fn written(argument: &Arg) -> String {
         (None, Some(short)) => format!("-{short}"),
         (None, None) => return format!("`{value}`"),
     };
-    if takes { format!("`{name} {value}`") } else { format!("`{name}`") }
+    let may_be_left_out = argument.get_num_args().is_some_and(|count| count.min_values() == 0);
+    match (takes, may_be_left_out) {
+        (true, true) => format!("`{name}[={value}]`"),
+        (true, false) => format!("`{name} {value}`"),
+        (false, _) => format!("`{name}`"),
+    }
 }
 
 /// What holds where an option is not given.

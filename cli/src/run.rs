@@ -26,6 +26,7 @@ use crate::{
 
 /// Where programs look for shared libraries first.
 const LIBRARIES: &str = "LD_LIBRARY_PATH";
+const SOCKET: &str = "BULKHEAD_SOCKET";
 /// Where they look for other programs.
 const PROGRAMS: &str = "PATH";
 /// And where, if nothing says it.
@@ -199,7 +200,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Some(watching_kernel(arguments, watching)?)
     };
     if let Some(socket) = arguments.socket.as_deref() {
-        serves_at(socket)?;
+        serves_at("--socket", socket)?;
         drives(arguments.backend, socket)?;
     }
     let socket = match &kernel {
@@ -381,7 +382,7 @@ pub(crate) fn prepare(command: &mut Command, directory: &Path, socket: &Path) ->
     place::link_tools(&tools)?;
     command.env(LIBRARIES, before(libraries, LIBRARIES, ""));
     command.env(PROGRAMS, before(tools, PROGRAMS, SYSTEM_PROGRAMS));
-    command.env("BULKHEAD_SOCKET", socket).env(RUN, std::process::id().to_string());
+    command.env(SOCKET, socket).env(RUN, std::process::id().to_string());
     Ok(())
 }
 
@@ -413,20 +414,24 @@ fn watching_kernel(arguments: &Arguments, watching: Vec<OsString>) -> Result<Ker
 }
 
 fn private_kernel(arguments: &Arguments) -> Result<Option<Kernel>, Failure> {
-    let serves = || UnixStream::connect(bulkhead_client::default_socket()).is_ok();
+    // Whoever names a socket means that one.
+    let serves = || match env::var_os(SOCKET) {
+        Some(named) => serves_at(SOCKET, Path::new(&named)).map(|()| true),
+        None => Ok(UnixStream::connect(bulkhead_client::default_socket()).is_ok()),
+    };
     let software = &arguments.software;
     if arguments.socket.is_some() {
         let own = "what is asked of the software GPU is for a private kernel: leave --socket out";
         return if software.is_given() { Err(Failure::new(own)) } else { Ok(None) };
     }
-    if !arguments.private && arguments.guard.is_none() && !software.is_given() && serves() {
+    if !arguments.private && arguments.guard.is_none() && !software.is_given() && serves()? {
         return drives(arguments.backend, &bulkhead_client::default_socket()).map(|()| None);
     }
     Kernel::start_with(software.on(arguments.backend)?, &of_private(arguments)).map(Some)
 }
 
-/// Whether a kernel serves at a socket that was named, and serves this user.
-fn serves_at(socket: &Path) -> Result<(), Failure> {
+/// Whether a kernel serves at a socket that was named so, and serves this user.
+fn serves_at(named: &str, socket: &Path) -> Result<(), Failure> {
     let Err(error) = UnixStream::connect(socket) else { return Ok(()) };
     let why = match error.kind() {
         std::io::ErrorKind::PermissionDenied => "the kernel there does not serve this user".to_owned(),
@@ -435,7 +440,7 @@ fn serves_at(socket: &Path) -> Result<(), Failure> {
         }
         _ => format!("no kernel serves there ({error}): start one with `bulkhead serve`"),
     };
-    Err(Failure::new(format!("--socket {}: {why}", socket.display())))
+    Err(Failure::new(format!("{named} {}: {why}", socket.display())))
 }
 
 /// Whether the kernel that serves has a device of the backend that was asked for, where one was.

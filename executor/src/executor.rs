@@ -114,7 +114,9 @@ impl Executor {
     pub(crate) fn new(
         gpu: Arc<dyn Gpu>,
         link: Link,
-        (patience, guard, tenancy): (Patience, Guard, Tenancy),
+        patience: Patience,
+        guard: Guard,
+        tenancy: Tenancy,
         cache: Option<Cache>,
     ) -> Result<(Arc<Self>, Remains, Freeing), DeviceError> {
         let workbench = Arc::new(Workbench::open(&gpu)?);

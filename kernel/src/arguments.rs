@@ -232,12 +232,12 @@ fn protected(text: &str) -> Result<ProtectedModule, String> {
     })
 }
 
-fn with(amounts: Amounts, (resource, most): (Resource, u64)) -> Amounts {
-    amounts.with(resource, most)
+fn with(amounts: Amounts, limit: (Resource, u64)) -> Amounts {
+    amounts.with(limit.0, limit.1)
 }
 
-fn counting(quota: Quota, (counted, most): (Counted, u64)) -> Quota {
-    quota.with(counted, most)
+fn counting(quota: Quota, limit: (Counted, u64)) -> Quota {
+    quota.with(limit.0, limit.1)
 }
 
 /// Users, as FIRST-LAST.

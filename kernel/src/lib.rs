@@ -73,6 +73,8 @@ pub use error::Error;
 pub use executor_proxy::Cells;
 pub use modules::protected::ProtectedModule;
 pub use principals::{Counted, Quota, Tenant, Whose};
-pub use server::{Boxed, DESCRIPTOR_SOCKET, KERNEL_SOCKET, OPERATOR_SOCKET, run, serve};
+pub use server::{
+    Boxed, DESCRIPTOR_SOCKET, KERNEL_SOCKET, OPERATOR_SOCKET, make_room_for_descriptors, run, serve,
+};
 pub use transport::door::{Relay, SocketOptions, socket_options};
 pub use transport::sys::{close_inherited, keep_out};

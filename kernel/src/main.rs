@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use bulkhead_kernel::{arguments, close_inherited, keep_out, log, plain::plain};
+use bulkhead_kernel::{arguments, close_inherited, keep_out, log, make_room_for_descriptors, plain::plain};
 
 const USAGE: &str =
     "`bulkhead serve` starts this program, and says all that it has to be told: see `bulkhead serve --help`";
@@ -18,6 +18,9 @@ fn main() -> ExitCode {
     // Texts of gates have been read by now.
     if let Err(error) = close_inherited() {
         return fail(&format!("close what was inherited: {error}"));
+    }
+    if let Err(error) = make_room_for_descriptors() {
+        return fail(&format!("as many open files as there may be: {error}"));
     }
     log::begin("warn,bulkhead::audit::session=info", "");
     let done = bulkhead_kernel::run(config, Box::pin(interrupted()));

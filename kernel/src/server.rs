@@ -5,6 +5,7 @@ use std::{
     fs::{self, DirBuilder, File, OpenOptions, Permissions},
     future::Future,
     io,
+    os::fd::RawFd,
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     pin::Pin,
@@ -116,7 +117,9 @@ pub fn serve(config: Config, shutdown: Boxed<()>) -> Boxed<Result<(), Error>> {
 }
 
 async fn serve_until(mut config: Config, shutdown: Boxed<()>) -> Result<(), Error> {
-    raise_descriptor_limit();
+    if let Err(error) = raise_descriptor_limit() {
+        tracing::warn!(%error, "the limit of open files cannot be raised");
+    }
     let place = Place::claim(&config.runtime_directory)?;
     let [kernel_path, descriptor_path, operator_path] = &place.sockets;
     let listening = |path: &PathBuf| {
@@ -139,14 +142,20 @@ async fn serve_until(mut config: Config, shutdown: Boxed<()>) -> Result<(), Erro
     }
     let second = config.limits.second;
     let tokens = Rc::new(Tokens::new(second));
-    let source = (config.executor, config.executor_environment);
     let modules: Result<Vec<_>, _> =
         config.modules.into_iter().map(|module| Known::new(module, &config.runtime_directory)).collect();
     let modules = modules.map_err(|error| Error::Modules(error.message))?;
     let limits = config.limits;
     let principals = Principals::new(limits.everybody(), limits.principal, limits.process, config.tenants);
     let principals = Rc::new(principals);
-    let device = Rc::new(Device::new(0, source, modules, (config.limits, config.cells)));
+    let device = Rc::new(Device::new(
+        0,
+        config.executor,
+        config.executor_environment,
+        modules,
+        config.limits,
+        config.cells,
+    ));
     let kernel = Rc::new(Kernel {
         limits: config.limits,
         devices: vec![Rc::clone(&device)],
@@ -270,13 +279,27 @@ async fn accept(clients: &Door, kernel: &Rc<Kernel>, own_uid: u32) {
     }
 }
 
-/// Every session and image needs descriptors: as many as the system allows.
-fn raise_descriptor_limit() {
+/// Descriptors that the system's table has room for from the start; beyond them it grows.
+const DESCRIPTORS_AT_FIRST: u64 = 1 << 16;
+
+/// Every session and image needs descriptors: as many as the system allows. Answers how many.
+fn raise_descriptor_limit() -> io::Result<Option<u64>> {
     let limit = rustix::process::getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    if let Err(error) = rustix::process::setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%error, "the limit of open files cannot be raised");
-    }
+    rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
+    Ok(limit.maximum)
+}
+
+/// Lets this process have as many descriptors as the system allows, and has the system make the table for them. Only before
+/// there is a thread: beside threads, whoever opens a descriptor when the table is full waits until all processors have
+/// come by (`synchronize_rcu`), for seconds on a busy machine.
+///
+/// # Errors
+/// Those of the system.
+pub fn make_room_for_descriptors() -> io::Result<()> {
+    let last = raise_descriptor_limit()?.unwrap_or(u64::MAX).min(DESCRIPTORS_AT_FIRST).saturating_sub(1);
+    let number = RawFd::try_from(last).map_err(io::Error::other)?;
+    drop(rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), number)?);
+    Ok(())
 }
 
 /// Serves on this thread until `shutdown` is ready, with a runtime of its own.

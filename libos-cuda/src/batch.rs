@@ -4,10 +4,9 @@ use crate::abi::{
     BatchOperand, BatchedCopy3d, Copy3d, CopyAttributes, InSlice, Location, NullStream, OutMaybe, Side3d,
     Wide,
 };
-use crate::context::driver_and_current;
 use crate::copy::{self, End};
 use crate::copy_shaped;
-use crate::driver::Driver;
+use crate::driver::{Driver, driver_and_current};
 use crate::managed;
 use crate::memory::Place;
 use crate::order::{Order, Target};
@@ -36,7 +35,7 @@ fn whole(status: Status) -> Failed {
 /// The driver and the stream of a batch, which cannot be the legacy one.
 fn stream_of(null: NullStream, stream: u64) -> Result<(&'static Driver, Target), Status> {
     let (driver, _) = driver_and_current()?;
-    match driver.streams.target(null, stream)? {
+    match driver.target(null, stream)? {
         Target { order: Order::Legacy, .. } => Err(Status::INVALID_VALUE),
         target => Ok((driver, target)),
     }

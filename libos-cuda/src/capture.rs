@@ -250,8 +250,8 @@ impl Captures {
             self.running.fetch_sub(1, Ordering::AcqRel);
             drop(state);
             // Without the lock: the graph ends with it, unless it is the program's, or the program destroyed it.
-            if let Some((Capture { owner: Owner::Capture, handle, .. }, _)) = removed {
-                crate::graph::destroy(handle).ok();
+            if let Some((Capture { owner: Owner::Capture, graph, handle, .. }, _)) = removed {
+                graph.end(handle);
             }
         } else if let Some(capture) = state.captures.get_mut(&member.capture) {
             capture.left.extend(member.before);

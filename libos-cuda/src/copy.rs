@@ -1,10 +1,9 @@
 //! Copies between any two places.
 
 use crate::abi::{Host, NullStream, Wide};
-use crate::context::driver_and_current;
 use crate::copy_shaped;
 use crate::device::{DeviceRange, Fence};
-use crate::driver::Driver;
+use crate::driver::{Driver, driver_and_current};
 use crate::graph::Work;
 use crate::memory::Place;
 use crate::order::Target;
@@ -81,7 +80,7 @@ pub(crate) struct Order {
 /// The driver, and the order of a call that names no stream.
 pub(crate) fn done(null: NullStream) -> Result<(&'static Driver, Order), Status> {
     let (driver, _) = driver_and_current()?;
-    let target = driver.streams.target(null, 0)?;
+    let target = driver.target(null, 0)?;
     driver.streams.captures.refuse(target)?;
     Ok((driver, Order { target, until: Until::Done }))
 }
@@ -89,7 +88,7 @@ pub(crate) fn done(null: NullStream) -> Result<(&'static Driver, Order), Status>
 /// The driver, and the order of a call that names a stream.
 pub(crate) fn ordered(null: NullStream, stream: u64) -> Result<(&'static Driver, Order), Status> {
     let (driver, _) = driver_and_current()?;
-    Ok((driver, Order { target: driver.streams.target(null, stream)?, until: Until::Ordered }))
+    Ok((driver, Order { target: driver.target(null, stream)?, until: Until::Ordered }))
 }
 
 pub(crate) fn overlap(a: DeviceRange, b: DeviceRange) -> bool {

@@ -1,10 +1,9 @@
 //! Copies of rows and slices (`cuMemcpy2D`, `cuMemcpy3D`), between linear memory and arrays.
 
 use crate::abi::{Copy2d, Copy3d, Host, In, NullStream, Side2d, Side3d, Wide};
-use crate::context::driver_and_current;
 use crate::copy::{End, Order, Until, copy, done, ordered, overlap, submit};
 use crate::device::{ArrayCopy, Bind, DeviceRange, HostSpan};
-use crate::driver::Driver;
+use crate::driver::{Driver, driver_and_current};
 use crate::graph::Work;
 use crate::memory::{self, Place};
 use crate::order::Target;

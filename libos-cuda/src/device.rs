@@ -11,11 +11,10 @@ pub(crate) use recording::*;
 #[cfg(not(any(test, recording_device)))]
 mod client;
 
-#[cfg(not(any(test, recording_device)))]
-pub(crate) use client::*;
-
 pub(crate) use bulkhead_client::{
     ArrayCopy, Bind, Domain, Freed, Question, Stray, SturdyToken, Terms, Uses, Violation, ViolationKind,
     count_remote_calls, default_socket, remote_calls,
 };
 pub(crate) use bulkhead_schema::{Error, ErrorCode, Handle};
+#[cfg(not(any(test, recording_device)))]
+pub(crate) use client::*;

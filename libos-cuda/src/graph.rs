@@ -6,6 +6,8 @@
 //! Graphs lie in this process, and a launch of one is the same calls to the session as its nodes would be one by one; but in isolated
 //! sessions most are graphs of the device's as well, launched by one record (`exec/native.rs`).
 
+mod calls;
+mod doing;
 mod embedded;
 mod exec;
 mod flat;
@@ -13,8 +15,11 @@ mod nodes;
 mod parameters;
 mod plan;
 mod storage;
+mod tables;
 mod user_object;
 mod work;
+
+pub(crate) use calls::*;
 
 use std::sync::{Arc, Weak};
 
@@ -35,58 +40,23 @@ pub(crate) use storage::{
     attribute as storage_attribute, free as free_storage, freeing_parameters,
     set_attribute as set_storage_attribute, trim as trim_storage,
 };
+pub(crate) use tables::Graphs;
 pub(crate) use user_object::{
     create as create_object, release as release_object, release_by_graph, retain as retain_object,
     retain_by_graph,
 };
 pub(crate) use work::Work;
 
-use crate::abi::{Out, Text};
-use crate::driver::{Driver, driver, keep};
-use crate::handle::Kind;
 use crate::handle_tables::Table;
-use crate::status::{Answer, Status};
+use crate::status::Status;
 use user_object::Kept;
 
-/// Graphs, and executable ones, that a program may hold at a time.
-const GRAPHS_MAX: usize = 1 << 16;
-/// Nodes of all graphs that a program may hold at a time.
-const NODES_MAX: usize = 1 << 20;
-/// Objects of its own that it may have graphs keep.
-const OBJECTS_MAX: usize = 1 << 20;
 /// Nodes of one graph, those of its children counted.
 const GRAPH_NODES_MAX: usize = 1 << 16;
 /// Dependencies in one graph.
 const GRAPH_EDGES_MAX: usize = 1 << 20;
 /// How deep graphs may lie in one another.
 const DEPTH_MAX: usize = 16;
-
-/// All graphs of the process.
-pub(crate) struct Graphs {
-    graphs: Table<Graph>,
-    nodes: Table<Name>,
-    execs: Table<exec::Exec>,
-    lanes: exec::Lanes,
-    stores: storage::Stores,
-    objects: Table<user_object::Named>,
-}
-
-impl Graphs {
-    pub(crate) fn new() -> Graphs {
-        Graphs {
-            graphs: Table::new(Kind::Graph, GRAPHS_MAX),
-            nodes: Table::new(Kind::GraphNode, NODES_MAX),
-            execs: Table::new(Kind::GraphExec, GRAPHS_MAX),
-            lanes: exec::Lanes::default(),
-            stores: storage::Stores::default(),
-            objects: Table::new(Kind::UserObject, OBJECTS_MAX),
-        }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.graphs.is_empty() && self.execs.is_empty() && self.objects.is_empty()
-    }
-}
 
 /// What a node's handle stands for.
 struct Name {
@@ -96,7 +66,9 @@ struct Name {
 
 /// A graph.
 pub(crate) struct Graph {
-    driver: &'static Driver,
+    /// Where handles of graphs are, and those of nodes.
+    graphs: &'static Table<Graph>,
+    names: &'static Table<Name>,
     nodes: Mutex<Nodes>,
     /// The graph that it was cloned from, with the same numbers for the same nodes.
     original: Weak<Graph>,
@@ -143,14 +115,19 @@ impl Drop for Graph {
     fn drop(&mut self) {
         for node in self.nodes.get_mut().list.drain(..).flatten() {
             // Its own entry, which nobody else takes out.
-            self.driver.graphs.nodes.remove(node.handle).ok();
+            self.names.remove(node.handle).ok();
         }
     }
 }
 
 impl Graph {
-    fn new(driver: &'static Driver, original: Weak<Graph>, around: usize) -> Graph {
-        Graph { driver, nodes: Mutex::default(), original, around, kept: Mutex::default() }
+    fn new(
+        graphs: &'static Table<Graph>,
+        names: &'static Table<Name>,
+        original: Weak<Graph>,
+        around: usize,
+    ) -> Graph {
+        Graph { graphs, names, nodes: Mutex::default(), original, around, kept: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Nodes> {
@@ -172,10 +149,15 @@ impl Graph {
             nodes.get(*other)?;
         }
         let id = u32::try_from(nodes.list.len()).map_err(|_| Status::OUT_OF_MEMORY)?;
-        let handle = self.driver.graphs.nodes.insert(Name { graph: Arc::downgrade(self), id }.into())?;
+        let handle = self.names.insert(Name { graph: Arc::downgrade(self), id }.into())?;
         nodes.list.push(Some(Node { handle, work, before: before.to_vec() }));
         nodes.edges += before.len();
         Ok((id, handle))
+    }
+
+    /// Ends the graph's handle, where the program has not ended it.
+    pub(crate) fn end(&self, handle: u64) {
+        self.graphs.remove(handle).ok();
     }
 
     /// The handles of nodes.
@@ -186,7 +168,7 @@ impl Graph {
     /// The numbers of nodes, all of which have to be of this graph.
     pub(crate) fn numbers(&self, of: &[u64]) -> Result<Vec<u32>, Status> {
         let number = |handle: &u64| {
-            let (graph, id) = node(self.driver, *handle)?;
+            let (graph, id) = named(self.names, *handle)?;
             if std::ptr::eq(Arc::as_ptr(&graph), self) { Ok(id) } else { Err(Status::INVALID_VALUE) }
         };
         of.iter().map(number).collect()
@@ -213,7 +195,7 @@ impl Graph {
         if around >= DEPTH_MAX || self.has_storage() {
             return Err(Status::NOT_SUPPORTED);
         }
-        let copy = Arc::new(Graph::new(self.driver, Arc::downgrade(self), around));
+        let copy = Arc::new(Graph::new(self.graphs, self.names, Arc::downgrade(self), around));
         let nodes = self.lock();
         let mut copied = copy.lock();
         for (id, node) in (0..).zip(&nodes.list) {
@@ -225,7 +207,7 @@ impl Graph {
                 Work::Child(child) => Work::Child(Embedded::new(child.graph(), around + 1)?),
                 plain => plain.clone(),
             };
-            let handle = self.driver.graphs.nodes.insert(Name { graph: Arc::downgrade(&copy), id }.into())?;
+            let handle = self.names.insert(Name { graph: Arc::downgrade(&copy), id }.into())?;
             copied.list.push(Some(Node { handle, work, before: node.before.clone() }));
         }
         copied.edges = nodes.edges;
@@ -235,72 +217,19 @@ impl Graph {
     }
 }
 
-/// The graph of a handle.
-pub(crate) fn graph(driver: &Driver, handle: u64) -> Result<Arc<Graph>, Status> {
-    driver.graphs.graphs.get(handle).map_err(|_| Status::INVALID_VALUE)
+impl Graph {
+    /// Whether nodes of it, or of graphs in it, allocate or free: such a graph is neither copied nor cut.
+    fn has_storage(&self) -> bool {
+        self.lock().iter().any(|(_, node)| match &node.work {
+            Work::Allocate(_) | Work::Free(_) => true,
+            Work::Child(child) => child.graph().has_storage(),
+            _ => false,
+        })
+    }
 }
 
-/// The graph that a node is of, and its number there.
-fn node(driver: &Driver, handle: u64) -> Result<(Arc<Graph>, u32), Status> {
-    let name = driver.graphs.nodes.get(handle).map_err(|_| Status::INVALID_VALUE)?;
+/// The graph that a node of these is of, and its number there.
+fn named(names: &Table<Name>, handle: u64) -> Result<(Arc<Graph>, u32), Status> {
+    let name = names.get(handle).map_err(|_| Status::INVALID_VALUE)?;
     Ok((name.graph.upgrade().ok_or(Status::INVALID_VALUE)?, name.id))
-}
-
-/// A new graph without nodes, and its handle.
-pub(crate) fn make(driver: &'static Driver) -> Result<(Arc<Graph>, u64), Status> {
-    keep()?;
-    let graph = Arc::new(Graph::new(driver, Weak::new(), 0));
-    let handle = driver.graphs.graphs.insert(graph.clone())?;
-    Ok((graph, handle))
-}
-
-pub(crate) fn create(to: Out<u64>, flags: u32) -> Answer {
-    if flags != 0 {
-        return Err(Status::INVALID_VALUE);
-    }
-    to.set(make(driver()?)?.1);
-    Ok(())
-}
-
-pub(crate) fn destroy(handle: u64) -> Answer {
-    let driver = driver()?;
-    if graph(driver, handle)?.around > 0 {
-        return Err(Status::INVALID_VALUE);
-    }
-    driver.graphs.graphs.remove(handle).map(drop).map_err(|_| Status::INVALID_VALUE)
-}
-
-pub(crate) fn clone(to: Out<u64>, handle: u64) -> Answer {
-    let driver = driver()?;
-    let copy = graph(driver, handle)?.copy(0)?;
-    to.set(driver.graphs.graphs.insert(copy)?);
-    Ok(())
-}
-
-pub(crate) fn find_in_clone(to: Out<u64>, original: u64, clone: u64) -> Answer {
-    let driver = driver()?;
-    let (original, id) = node(driver, original)?;
-    let clone = graph(driver, clone)?;
-    if !std::ptr::eq(clone.original.as_ptr(), Arc::as_ptr(&original)) {
-        return Err(Status::INVALID_VALUE);
-    }
-    let handle = clone.lock().get(id)?.handle;
-    to.set(handle);
-    Ok(())
-}
-
-/// Writes a graph down in Graphviz's language.
-pub(crate) fn print(handle: u64, path: Text, _flags: u32) -> Answer {
-    let graph = graph(driver()?, handle)?;
-    let nodes = graph.lock();
-    let mut text = "digraph {\n".to_owned();
-    for (id, node) in nodes.iter() {
-        text.push_str(&format!("    n{id} [label=\"{id}: {}\"];\n", node.work.name()));
-        for before in &node.before {
-            text.push_str(&format!("    n{before} -> n{id};\n"));
-        }
-    }
-    text.push_str("}\n");
-    drop(nodes);
-    std::fs::write(path.0, text).map_err(|_| Status::OPERATING_SYSTEM)
 }

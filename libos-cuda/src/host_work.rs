@@ -4,7 +4,6 @@
 //! that waits for the program holds up no stream that is not behind it. Behind its place lies a barrier, which the thread
 //! opens when the function has returned: whoever submits later work to the stream does not wait.
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -12,11 +11,10 @@ use bulkhead_schema::limits::STREAMS_MAX;
 use parking_lot::{Condvar, Mutex};
 
 use crate::abi::{Callback, HostFunction, NullStream, StreamCallback};
-use crate::context::driver_and_current;
 use crate::device::{Barrier, Fence};
-use crate::driver::Driver;
+use crate::driver::{Driver, driver_and_current};
 use crate::graph::Work;
-use crate::order::Target;
+use crate::order::{Target, host_function};
 use crate::status::{Answer, SUCCESS, Status};
 
 /// How long a stream's thread waits for more before it ends.
@@ -57,15 +55,6 @@ struct Worker {
 
 /// By the stream's number.
 static WORKERS: [Worker; STREAMS_MAX as usize] = [const { Worker::new() }; STREAMS_MAX as usize];
-
-thread_local! {
-    static IS_IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether a host function asks, which cannot wait for itself.
-pub(crate) fn is_in_host_function() -> bool {
-    IS_IN_HOST_FUNCTION.get()
-}
 
 impl Worker {
     const fn new() -> Worker {
@@ -114,9 +103,9 @@ impl Worker {
             let reached = driver.session.wait(job.fence).map_err(|error| Status::of(&error));
             // What this thread was told nobody else is told.
             driver.streams.note_failure(job.target, reached);
-            IS_IN_HOST_FUNCTION.set(true);
+            host_function::set(true);
             run(job.call, reached.map_or_else(Status::code, |()| SUCCESS));
-            IS_IN_HOST_FUNCTION.set(false);
+            host_function::set(false);
             job.barrier.open();
             driver.streams.end_host_function(job.target, job.number);
         }
@@ -143,7 +132,7 @@ fn enqueue(driver: &'static Driver, target: Target, call: Call) -> Answer {
 
 pub(crate) fn launch(null: NullStream, stream: u64, function: HostFunction, data: Callback) -> Answer {
     let (driver, _) = driver_and_current()?;
-    let target = driver.streams.target(null, stream)?;
+    let target = driver.target(null, stream)?;
     match driver.streams.captures.of(target)? {
         None => submit(driver, target, function, data),
         Some(capturing) => capturing.add(Work::Host(function, data)),
@@ -171,7 +160,7 @@ pub(crate) fn add_callback(
         return Err(Status::INVALID_VALUE);
     }
     let (driver, _) = driver_and_current()?;
-    let target = driver.streams.target(null, stream)?;
+    let target = driver.target(null, stream)?;
     driver.streams.captures.refuse(target)?;
     enqueue(driver, target, Call::StreamCallback(function, stream, data))
 }

@@ -36,7 +36,7 @@ fn isolated(call: &str, what: &str) -> Result<&'static Driver, Status> {
 
 fn clusters(call: &str, question: Question, to: &Out<i32>, function: u64, config: &LaunchConfig) -> Answer {
     let driver = isolated(call, "thread block clusters are not there")?;
-    let function = function::find(driver, function)?;
+    let function = function::find(&driver.functions, function)?;
     let (mut sides, mut together) = ([0; 3], 0);
     for attribute in config.attributes()? {
         match attribute.id {

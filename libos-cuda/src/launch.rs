@@ -1,7 +1,11 @@
 //! Launches: the hot path. Nothing here allocates, locks or asks anybody.
 
+mod kernel;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+pub(crate) use kernel::{Blocks, Kernel};
 
 use crate::abi::{Extra, In, LaunchAttribute, LaunchConfig, NullStream, Parameters};
 use crate::check as accesses;
@@ -10,9 +14,9 @@ use crate::device::{Domain, GraphWork, Launch};
 use crate::driver::{Driver, driver};
 use crate::function::{self, Function};
 use crate::graph::Work;
+use crate::limits::Limits;
 use crate::occupancy;
 use crate::order::Target;
-use crate::query::Limits;
 use crate::report;
 use crate::status::{Answer, Status};
 
@@ -110,36 +114,6 @@ fn check_blocks(driver: &Driver, function: &Function, launch: &Launch, blocks: B
     Ok(())
 }
 
-/// Whether a launch's blocks may wait for one another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Blocks {
-    Apart,
-    Together,
-    /// In clusters of so many blocks, and all there at once if so; only in isolated sessions.
-    Clusters([u8; 3], bool),
-}
-
-impl Blocks {
-    /// The same with blocks that are all there at once, or need not be.
-    pub(crate) fn with_together(self, together: bool) -> Self {
-        match (self, together) {
-            (Blocks::Clusters(sides, _), together) => Blocks::Clusters(sides, together),
-            (_, true) => Blocks::Together,
-            (_, false) => Blocks::Apart,
-        }
-    }
-
-    /// The same in clusters of so many blocks.
-    fn in_clusters(self, sides: [u8; 3]) -> Self {
-        Blocks::Clusters(sides, self.is_together())
-    }
-
-    /// Whether all blocks are there at once.
-    pub(crate) fn is_together(self) -> bool {
-        matches!(self, Blocks::Together | Blocks::Clusters(_, true))
-    }
-}
-
 /// Clusters are told by their sides; the device has none of more blocks than this on one.
 const CLUSTER_SIDE_MAX: u32 = 16;
 
@@ -163,8 +137,8 @@ fn launch_one(
 ) -> Answer {
     let driver = driver()?;
     current()?;
-    let function = function::find(driver, handle)?;
-    let target = driver.streams.target(null, stream)?;
+    let function = function::find(&driver.functions, handle)?;
+    let target = driver.target(null, stream)?;
     check_blocks(driver, function, launch, blocks)?;
     let source = Source::of(function, parameters, extra)?;
     if let Some(capturing) = driver.streams.captures.of(target)? {
@@ -200,19 +174,6 @@ fn submit(
     })
 }
 
-/// A launch with its parameters, to be done later and more than once.
-pub(crate) struct Kernel {
-    pub(crate) function: u64,
-    pub(crate) launch: Launch,
-    pub(crate) blocks: Blocks,
-    /// It may begin while the kernel before it in its stream is about to end; only graphs of the device's make use of that.
-    early: bool,
-    /// The parameter block.
-    block: Box<[u8]>,
-    /// Where each parameter lies in it.
-    addresses: Box<[usize]>,
-}
-
 impl Kernel {
     pub(crate) fn new(
         driver: &'static Driver,
@@ -221,7 +182,7 @@ impl Kernel {
         parameters: &Parameters,
         extra: &Extra,
     ) -> Result<Kernel, Status> {
-        let function = function::find(driver, handle)?;
+        let function = function::find(&driver.functions, handle)?;
         check_blocks(driver, function, &launch, blocks)?;
         let source = Source::of(function, parameters, extra)?;
         Ok(Kernel::pack(function, handle, (&launch, blocks), &source))
@@ -240,22 +201,9 @@ impl Kernel {
         Kernel { function: handle, launch: *launch, blocks, early: false, block, addresses }
     }
 
-    /// The same launch with blocks that may or may not wait for one another.
-    pub(crate) fn with_blocks(&self, blocks: Blocks) -> Kernel {
-        let block = self.block.clone();
-        let (old, start) = (self.block.as_ptr().addr(), block.as_ptr().expose_provenance());
-        let addresses = self.addresses.iter().map(|address| start + (address - old)).collect();
-        Kernel { function: self.function, launch: self.launch, blocks, early: self.early, block, addresses }
-    }
-
-    /// The addresses of its parameters, which stay as long as it does.
-    pub(crate) fn addresses(&self) -> &[usize] {
-        &self.addresses
-    }
-
     /// That the launch can still be done.
     pub(crate) fn check(&self, driver: &'static Driver) -> Answer {
-        check_blocks(driver, function::find(driver, self.function)?, &self.launch, self.blocks)
+        check_blocks(driver, function::find(&driver.functions, self.function)?, &self.launch, self.blocks)
     }
 
     /// Calls `then` with it as the work of a device's graph's node.
@@ -264,7 +212,7 @@ impl Kernel {
         driver: &'static Driver,
         then: impl FnOnce(&GraphWork<'_>) -> R,
     ) -> Result<R, Status> {
-        let function = function::find(driver, self.function)?;
+        let function = function::find(&driver.functions, self.function)?;
         if self.blocks.is_together() && function.entry.waits_in_stream() {
             return Err(Status::NOT_SUPPORTED);
         }
@@ -284,25 +232,9 @@ impl Kernel {
         }))
     }
 
-    /// Whether another launch does the same.
-    pub(crate) fn is_same(&self, other: &Kernel) -> bool {
-        self.function == other.function
-            && self.launch == other.launch
-            && self.blocks == other.blocks
-            && self.block == other.block
-    }
-
-    /// Puts its parameters into a launch's block.
-    fn write(&self, block: &mut [u8]) {
-        let bytes = block.len().min(self.block.len());
-        if let (Some(block), Some(own)) = (block.get_mut(..bytes), self.block.get(..bytes)) {
-            block.copy_from_slice(own);
-        }
-    }
-
     /// Launches it.
     pub(crate) fn run(&self, driver: &'static Driver, target: Target) -> Answer {
-        let function = function::find(driver, self.function)?;
+        let function = function::find(&driver.functions, self.function)?;
         submit(driver, target, function, (&self.launch, self.blocks), |block| self.write(block))
     }
 }

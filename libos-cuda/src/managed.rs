@@ -7,9 +7,9 @@ mod hint_map;
 use std::ffi::c_void;
 
 use crate::abi::{InSlice, Location, NullStream, Out, Room};
-use crate::context::driver_and_current;
-use crate::driver::{Driver, keep};
-use crate::memory::{Region, What};
+use crate::driver::{Driver, driver_and_current};
+use crate::memory::What;
+use crate::moving::keep;
 use crate::report;
 use crate::status::{Answer, Status};
 
@@ -39,23 +39,6 @@ pub(crate) fn allocate(to: Out<u64>, bytes: usize, flags: u32) -> Answer {
     driver.memory.insert(address, bytes as u64, What::Managed(buffer), context)?;
     to.set(address);
     Ok(())
-}
-
-impl Region {
-    /// Whether an address in it is one of managed memory.
-    pub(crate) fn is_managed(&self, address: u64) -> bool {
-        match &self.what {
-            What::Managed(_) => true,
-            What::Variables(image) => image.is_managed(address),
-            What::Device(_)
-            | What::OfGraph(_)
-            | What::Opened(_)
-            | What::Reached(_)
-            | What::Foreign(_)
-            | What::Pinned(..)
-            | What::Registered(_) => false,
-        }
-    }
 }
 
 /// Does something with what is known of a range of managed memory; offsets are those in its allocation.
@@ -116,7 +99,7 @@ impl Where {
 /// There is nothing to fetch; the call is in the stream's order as it is.
 fn prefetch_to(null: NullStream, address: u64, bytes: usize, to: Where, stream: u64) -> Answer {
     let (driver, _) = driver_and_current()?;
-    let target = driver.streams.target(null, stream)?;
+    let target = driver.target(null, stream)?;
     driver.streams.captures.refuse(target)?;
     with_hints(driver, address, bytes, |hints, start, end| {
         hints.change(start, end, |hint| hint.prefetched = Some(to));
@@ -144,7 +127,7 @@ pub(crate) fn prefetch_by_location(
 /// Nothing is gained by forgetting what is there; the call is one about managed memory all the same.
 pub(crate) fn discard(null: NullStream, address: u64, bytes: usize, stream: u64) -> Answer {
     let (driver, _) = driver_and_current()?;
-    let target = driver.streams.target(null, stream)?;
+    let target = driver.target(null, stream)?;
     driver.streams.captures.refuse(target)?;
     with_hints(driver, address, bytes, |_, _, _| ())
 }
@@ -239,7 +222,7 @@ pub(crate) fn range_attributes(
 /// All streams reach all managed memory, whatever it is attached to.
 pub(crate) fn attach(null: NullStream, stream: u64, address: u64, bytes: usize, flags: u32) -> Answer {
     let (driver, _) = driver_and_current()?;
-    let target = driver.streams.target(null, stream)?;
+    let target = driver.target(null, stream)?;
     driver.streams.captures.refuse(target)?;
     let is_single = match flags {
         ATTACH_GLOBAL | ATTACH_HOST => false,

@@ -7,6 +7,8 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use parking_lot::{Mutex, MutexGuard};
+
 use crate::status::{Answer, Status};
 
 const OPEN: u8 = 0;
@@ -15,6 +17,9 @@ const MOVING: u8 = 2;
 const MOVED: u8 = 3;
 
 static STATE: AtomicU8 = AtomicU8::new(OPEN);
+
+/// Held while a session is opened, also where the process moves to another.
+static OPENING: Mutex<()> = Mutex::new(());
 
 thread_local! {
     /// Whether the process had moved when this thread's call began.
@@ -33,11 +38,11 @@ pub(crate) fn again(call: impl Fn() -> Answer) -> Answer {
     call()
 }
 
-/// Something of the session's is about to be there. `wait` returns when nobody moves the process.
+/// Something of the session's is about to be there: the process stays where it is.
 ///
 /// # Errors
 /// `NOT_READY` where the process has moved since the call began: it is done once more.
-pub(crate) fn keep(wait: impl Fn()) -> Answer {
+pub(crate) fn keep() -> Answer {
     loop {
         match STATE.load(Ordering::Acquire) {
             KEPT => return Ok(()),
@@ -46,11 +51,16 @@ pub(crate) fn keep(wait: impl Fn()) -> Answer {
                     return Ok(());
                 }
             }
-            MOVING => wait(),
+            MOVING => drop(opening()),
             _ if BEGAN_MOVED.get() => return Ok(()),
             _ => return Err(Status::NOT_READY),
         }
     }
+}
+
+/// Waits until nobody opens a session, and keeps others from it.
+pub(crate) fn opening() -> MutexGuard<'static, ()> {
+    OPENING.lock()
 }
 
 /// Whether the process is just moving.

@@ -81,7 +81,7 @@ pub(crate) fn fits_at_once(device: &Device, function: &Function, launch: &Launch
 
 fn of_function(handle: u64) -> Result<(Multiprocessor, &'static Function), Status> {
     let driver = driver()?;
-    Ok((Multiprocessor::of(driver.device()), function::find(driver, handle)?))
+    Ok((Multiprocessor::of(driver.device()), function::find(&driver.functions, handle)?))
 }
 
 fn to_i32(value: u32) -> i32 {

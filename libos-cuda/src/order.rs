@@ -9,9 +9,12 @@
 //! order itself after the submission, so any order is right.
 
 mod given;
+pub(crate) mod host_function;
 mod late;
+mod made;
+mod per_thread;
+mod target;
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -19,14 +22,14 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize
 use bulkhead_schema::limits::STREAMS_MAX;
 use parking_lot::Mutex;
 
-use crate::abi::NullStream;
 use crate::capture::Captures;
 use crate::device::{Fence, Session, Stream};
-use crate::driver::{driver, keep};
 use crate::handle::{Kind, decode, encode, next_generation};
-use crate::host_work;
+use crate::moving::keep;
 use crate::report;
 use crate::status::{Answer, SUCCESS, Status};
+pub(crate) use target::{Order, Target};
+
 use given::{Given, Slots};
 use late::LateStreams;
 
@@ -40,32 +43,6 @@ const LEGACY_HANDLE: u64 = 1;
 const PER_THREAD_HANDLE: u64 = 2;
 /// The count of legacy work that a stream has waited for when it has not waited yet.
 const NEVER: u64 = u64::MAX;
-
-/// How a stream's work orders with the legacy stream's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
-    /// It is the legacy stream.
-    Legacy,
-    /// Both ways.
-    Blocking,
-    /// Not at all.
-    NonBlocking,
-}
-
-/// A stream, looked up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Target {
-    pub(crate) stream: Stream,
-    pub(crate) order: Order,
-}
-
-impl Target {
-    const LEGACY: Target = Target { stream: Stream::DEFAULT, order: Order::Legacy };
-
-    pub(crate) fn bit(self) -> u64 {
-        1 << self.stream.index()
-    }
-}
 
 #[derive(Default)]
 struct Slot {
@@ -139,20 +116,19 @@ impl Streams {
         self.slots.get(target.stream.index() as usize).ok_or(Status::INVALID_HANDLE)
     }
 
-    /// The stream that a call names.
+    /// The stream that a handle names; 0 is the legacy one's.
     #[inline]
-    pub(crate) fn target(&self, null: NullStream, handle: u64) -> Result<Target, Status> {
-        match (handle, null) {
-            (0, NullStream::Legacy) | (LEGACY_HANDLE, _) => Ok(Target::LEGACY),
-            (0, NullStream::PerThread) | (PER_THREAD_HANDLE, _) => per_thread(),
-            _ => self.named(handle),
+    pub(crate) fn target(&self, session: &Session, handle: u64) -> Result<Target, Status> {
+        match handle {
+            0 | LEGACY_HANDLE => Ok(Target::LEGACY),
+            _ => self.named(session, handle),
         }
     }
 
-    fn named(&self, handle: u64) -> Result<Target, Status> {
+    fn named(&self, session: &Session, handle: u64) -> Result<Target, Status> {
         let (generation, slot) = decode(Kind::Stream, handle)?;
         let Some(place) = self.slots.get(slot as usize) else {
-            return self.made((slot as usize - self.slots.len(), generation));
+            return self.made(session, (slot as usize - self.slots.len(), generation));
         };
         let word = place.word.load(Ordering::Acquire);
         if word & LIVE == 0 || word >> GENERATION_SHIFT != u64::from(generation) {
@@ -240,7 +216,7 @@ impl Streams {
         };
         match (handle, late) {
             (Some(handle), Some(_)) => self.leave(session, handle)?,
-            (Some(handle), None) => self.retire(session, self.named(handle)?)?,
+            (Some(handle), None) => self.retire(session, self.named(session, handle)?)?,
             (None, _) => {}
         }
         // Last: whoever is refused leaves it as it is.
@@ -286,7 +262,7 @@ impl Streams {
             return Ok(*ahead);
         }
         let handle = self.create(session, Order::NonBlocking, 0, 0)?;
-        let target = self.named(handle)?;
+        let target = self.named(session, handle)?;
         let first = *self.ahead.lock().entry(context).or_insert(target);
         if first != target {
             self.retire(session, target)?;
@@ -498,13 +474,13 @@ impl Streams {
 
     fn refuse_to_host_functions(&self, slots: Slots) -> Answer {
         let is_behind = || !self.given.have_passed(slots, self.given.latest());
-        if host_work::is_in_host_function() && is_behind() { Err(Status::NOT_PERMITTED) } else { Ok(()) }
+        if host_function::is_in() && is_behind() { Err(Status::NOT_PERMITTED) } else { Ok(()) }
     }
 
     /// Waits until the host functions that any stream was given so far have returned: they may use memory that is about
     /// to go. A host function cannot wait for itself, and goes on.
     pub(crate) fn wait_for_all_host_functions(&self) {
-        if self.told.load(Ordering::Acquire) != 0 && !host_work::is_in_host_function() {
+        if self.told.load(Ordering::Acquire) != 0 && !host_function::is_in() {
             self.given.wait(Slots::ALL, self.given.latest());
         }
     }
@@ -546,41 +522,6 @@ impl Streams {
             self.told.fetch_add(1, Ordering::AcqRel);
         }
     }
-}
-
-/// A thread's own null stream, destroyed with the thread.
-struct PerThread(u64);
-
-impl Drop for PerThread {
-    fn drop(&mut self) {
-        if let Ok(driver) = driver() {
-            // The thread ends; nobody is left to tell.
-            driver.streams.destroy(&driver.session, self.0).ok();
-        }
-    }
-}
-
-thread_local! {
-    static PER_THREAD: RefCell<Option<PerThread>> = const { RefCell::new(None) };
-}
-
-fn per_thread() -> Result<Target, Status> {
-    let driver = driver()?;
-    let own = PER_THREAD.try_with(|own| {
-        let mut own = own.borrow_mut();
-        if let Some(PerThread(handle)) = &*own
-            && let Ok(target) = driver.streams.named(*handle)
-        {
-            return Ok(target);
-        }
-        keep()?;
-        let handle =
-            driver.streams.create(&driver.session, Order::Blocking, 0, crate::context::current()?)?;
-        *own = Some(PerThread(handle));
-        driver.streams.named(handle)
-    });
-    // The thread ends, and its stream has ended: what its last destructors ask for goes where all others wait for it.
-    own.unwrap_or(Ok(Target::LEGACY))
 }
 
 #[cfg(test)]

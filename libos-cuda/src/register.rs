@@ -5,20 +5,16 @@
 //! and kernels reach them where `cuMemHostGetDevicePointer` says. Only private memory can be exchanged, which nobody else
 //! shares; other memory is registered for copies alone, which are staged as copies of any memory are.
 
+mod calls;
+
 use std::io;
 
-use crate::abi::{Host, PAGE_BYTES, Pages, Spare};
-use crate::context::driver_and_current;
-use crate::device::{HostBuffer, HostSpan, Session};
-use crate::memory::What;
-use crate::report;
-use crate::status::{Answer, Status};
+pub(crate) use calls::*;
 
-const MAPPED: u32 = 2;
-const IO_MEMORY: u32 = 4;
-const READ_ONLY: u32 = 8;
-/// `CU_MEMHOSTREGISTER_PORTABLE | DEVICEMAP | IOMEMORY | READ_ONLY`.
-const FLAGS: u32 = 15;
+use crate::abi::{Host, PAGE_BYTES, Pages, Spare};
+use crate::device::{HostBuffer, HostSpan, Session};
+use crate::status::Status;
+
 /// How the system names mapped memory that the kernel made for a session.
 const OURS: &str = "/memfd:bulkhead-host";
 
@@ -183,61 +179,10 @@ fn can_be_exchanged(pages: Pages) -> Result<bool, Status> {
     Ok(is_private && !pages.hold_this_stack())
 }
 
-pub(crate) fn register(host: Host, bytes: usize, flags: u32) -> Answer {
-    let (driver, context) = driver_and_current()?;
-    if host.address() == 0 || bytes == 0 || flags & !FLAGS != 0 {
-        return Err(Status::INVALID_VALUE);
-    }
-    driver.streams.captures.refuse_unsafe()?;
-    if flags & (IO_MEMORY | READ_ONLY) != 0 {
-        let why = "memory of devices, and memory that the program may only read, is not registered";
-        report::refused("cuMemHostRegister", why);
-        return Err(Status::NOT_SUPPORTED);
-    }
-    let pages = Pages::around(host, bytes).ok_or(Status::INVALID_VALUE)?;
-    crate::driver::keep()?;
-    let _turn = driver.memory.registering.lock();
-    if driver.memory.overlaps(host.address(), bytes as u64) {
-        return Err(Status::HOST_MEMORY_ALREADY_REGISTERED);
-    }
-    let exchanged = match can_be_exchanged(pages)? {
-        true => match Exchanged::new(&driver.session, host, bytes, pages) {
-            Ok(exchanged) => Some(exchanged),
-            Err(Failure::Mapping) => None,
-            Err(Failure::Memory(status)) => return Err(status),
-        },
-        false => None,
-    };
-    if exchanged.is_none() && flags & MAPPED != 0 {
-        report::refused("cuMemHostRegister", ONLY_PRIVATE);
-        return Err(Status::NOT_SUPPORTED);
-    }
-    let registered = Registered { flags, exchanged };
-    driver.memory.insert(host.address(), bytes as u64, What::Registered(registered), context)
-}
-
 /// Why kernels do not reach something.
 pub(crate) const ONLY_PRIVATE: &str = "kernels reach registered memory only where it is private memory of the program's (the heap, \
      variables, private mappings), in pages of which none is registered already and none is a stack; allocate it with \
      cudaMallocHost, or use cudaMemcpy, which works";
-
-pub(crate) fn unregister(host: Host) -> Answer {
-    let (driver, _) = driver_and_current()?;
-    driver.streams.captures.refuse_unsafe()?;
-    let _turn = driver.memory.registering.lock();
-    let is = |what: &What| matches!(what, What::Registered(_));
-    let is_registered = driver
-        .memory
-        .region(host.address())
-        .is_some_and(|(start, _, region)| start == host.address() && is(&region.what));
-    if !is_registered {
-        return Err(Status::HOST_MEMORY_NOT_REGISTERED);
-    }
-    // The device may still copy from or to it, and kernels use it.
-    let waited = driver.streams.synchronize_all(&driver.session);
-    drop(driver.memory.take(host.address(), is)?);
-    waited
-}
 
 #[cfg(test)]
 mod tests {

@@ -1,17 +1,14 @@
 //! Calls about streams.
 
 use crate::abi::{In, NullStream, Out, OutMaybe};
-use crate::context::{self, driver_and_current};
-use crate::driver::{Driver, keep};
+use crate::context;
+use crate::driver::{Driver, driver_and_current};
+use crate::moving::keep;
 use crate::order::{Order, Target};
 use crate::printf;
+use crate::priorities::{PRIORITY_GREATEST, PRIORITY_LEAST};
 use crate::report;
 use crate::status::{Answer, Status};
-
-/// Lower is more urgent, as everywhere in CUDA.
-pub(crate) const PRIORITY_LEAST: i32 = 0;
-/// What NVIDIA's drivers offer.
-pub(crate) const PRIORITY_GREATEST: i32 = -5;
 
 const NON_BLOCKING: u32 = 1;
 
@@ -39,7 +36,7 @@ pub(crate) fn destroy(stream: u64) -> Answer {
 
 fn named(null: NullStream, stream: u64) -> Result<(&'static Driver, Target), Status> {
     let (driver, _) = driver_and_current()?;
-    Ok((driver, driver.streams.target(null, stream)?))
+    Ok((driver, driver.target(null, stream)?))
 }
 
 pub(crate) fn synchronize(null: NullStream, stream: u64) -> Answer {

@@ -6,16 +6,16 @@
 //! A handle is a description's address. What stands there harms nobody but the session: kernels load and store through it
 //! as through any pointer of theirs.
 
-use std::collections::BTreeMap;
+mod objects;
 
-use parking_lot::Mutex;
+pub(crate) use objects::Objects;
 
 use crate::abi::{In, InMaybe, Out, Resource, TextureDescription};
 use crate::array::{self, Array, Channel, Format};
-use crate::context::driver_and_current;
-use crate::device::{Question, Stream};
-use crate::driver::{Driver, driver, keep};
+use crate::device::Question;
+use crate::driver::{Driver, driver, driver_and_current};
 use crate::memory;
+use crate::moving::keep;
 use crate::report;
 use crate::status::{Answer, Status};
 
@@ -39,25 +39,6 @@ const FLAGS: u32 = 0x73;
 
 const MIXED: u32 = 1 << 8;
 const FROM_0_TO_1: u32 = 1 << 9;
-
-/// The objects of a session.
-#[derive(Default)]
-pub(crate) struct Objects(Mutex<State>);
-
-impl Objects {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.lock().live.is_empty()
-    }
-}
-
-#[derive(Default)]
-struct State {
-    /// By their handles; a surface has no description of how it is read.
-    live: BTreeMap<u64, (Resource, Option<TextureDescription>)>,
-    free: Vec<u64>,
-    /// The stream in which descriptions are written: nothing else is in it, so nobody waits.
-    stream: Option<Stream>,
-}
 
 /// What the code that reads a texture is told of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 use std::{
+    fs,
     io::Write as _,
     os::unix::net::UnixStream,
     sync::atomic::{AtomicBool, Ordering},
@@ -34,6 +35,24 @@ fn call(question: u32, name: &str, body: Body) -> Vec<u8> {
     let (interface, method) = (method.interface, method.number);
     let (target, table, results) = (Target::Answer(0, Vec::new()), Vec::new(), Results::Caller);
     Message::Call(Call { question, target, interface, method, body, table, results }).encode()
+}
+
+/// How many descriptors the system's table of a process has room for.
+fn table_of(process: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let size = status.lines().find_map(|line| line.strip_prefix("FDSize:")).unwrap();
+    size.trim().parse().unwrap()
+}
+
+/// Beside threads a table that is full grows only after all processors have come by: for seconds on a busy machine.
+#[test]
+fn nobody_who_connects_has_the_kernel_or_an_executor_wait_for_a_larger_table_of_descriptors() {
+    let kernel = Kernel::start();
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    for process in [kernel.pid(), kernel.status().executor_pid] {
+        let room = table_of(process);
+        assert!(room >= limit.min(1 << 16), "{room} of {limit}");
+    }
 }
 
 #[test]

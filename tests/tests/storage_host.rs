@@ -173,7 +173,7 @@ fn a_hostile_ring_ends_its_own_instance_and_nobody_waits_for_it() {
         let mut found = vec![0; 64 * BLOCK];
         honest.read(0, 200, &mut found).expect("others are served");
         assert_eq!(found, pattern(5, 200, 64));
-        assert!(begun.elapsed() < Duration::from_secs(5));
+        assert!(begun.elapsed() < Duration::from_secs(20));
     }
     let data = served.data();
     assert_eq!(blocks_of(&data[..100 * BLOCK], 5, 0), 100);
@@ -190,7 +190,7 @@ fn host_code_is_told_when_its_module_ends() {
     rustix::process::kill_process(served.host_half(), rustix::process::Signal::KILL).expect("it is killed");
     let begun = Instant::now();
     assert_eq!(storage.read(0, 0, &mut [0; BLOCK]).expect_err("it has ended").code, ErrorCode::Unavailable);
-    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert!(begun.elapsed() < Duration::from_secs(20));
     served.line("is started again");
     served.line("serves at");
     let mut storage = Storage::open(&served.socket(), "read:data").expect("it opens again");

@@ -43,6 +43,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
         ],
     ),
     ("kernel", &["schema", "schema/ring", "caps", "mm"]),
+    ("kernel/tests", &["kernel", "schema", "schema/ring", "mm"]),
     ("client", &["schema", "schema/ring"]),
     ("bench", &["schema", "caps", "client", "executor/gpu", "executor/softgpu", "executor/cuda"]),
     ("libos-cuda", &["client", "schema", "schema/fatbin", "guard/link"]),

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use bulkhead_softgpu::Counts;
 
 use super::lines::{Profile, Profiled};
+use crate::source::readable;
 
 /// Kernels and lines that are shown.
 const KERNELS_SHOWN: usize = 20;
@@ -93,7 +94,7 @@ fn written(out: &mut String, profile: &Profile) -> std::fmt::Result {
             ways(counts),
             turns(counts),
             line.at,
-            kernel.name,
+            readable(&kernel.name),
             line.text,
         )?;
     }
@@ -102,8 +103,8 @@ fn written(out: &mut String, profile: &Profile) -> std::fmt::Result {
 
 fn name(kernel: &Profiled) -> String {
     match kernel.uncounted {
-        0 => kernel.name.clone(),
-        uncounted => format!("{} ({uncounted} launches not counted)", kernel.name),
+        0 => readable(&kernel.name),
+        uncounted => format!("{} ({uncounted} launches not counted)", readable(&kernel.name)),
     }
 }
 

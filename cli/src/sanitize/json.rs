@@ -26,6 +26,7 @@ pub(super) fn document(report: &Report, counts_calls: bool) -> Value {
         "leaksNotTold": report.leaks_left_out,
         "allocations": report.allocations,
         "failedCalls": calls.collect::<Vec<_>>(),
+        "notLookedAt": report.unlooked,
         "executorLost": report.is_lost,
     })
 }

@@ -1,6 +1,6 @@
 //! What was wrong, by kernel and line.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use bulkhead_guard::entry_of;
 use bulkhead_softgpu::{Finding, Findings, Leak, Mistake, Tool};
@@ -17,6 +17,8 @@ pub(super) struct Report {
     pub(super) leaks_left_out: u64,
     pub(super) allocations: u64,
     pub(super) calls: Vec<Call>,
+    /// Kernels of which nothing was looked at.
+    pub(super) unlooked: BTreeSet<String>,
     /// The executor was lost: leaks are not known, nor how often something was wrong.
     pub(super) is_lost: bool,
 }
@@ -94,6 +96,7 @@ impl Report {
             leaks_left_out: findings.leaks_left_out,
             allocations: findings.allocations,
             calls: of_calls(calls),
+            unlooked: of_unlooked(astray),
             is_lost,
         }
     }
@@ -230,6 +233,12 @@ fn of_calls(told: &str) -> Vec<Call> {
     calls
 }
 
+/// Which kernels were not looked at, as is told beside what went astray.
+fn of_unlooked(astray: &str) -> BTreeSet<String> {
+    let records = astray.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    records.filter_map(|record| record["unlooked"].as_str().map(str::to_owned)).collect()
+}
+
 /// What kernels told of accesses that went astray: a record a line. Also how many were not kept.
 fn of_astray(astray: &str, sources: &mut Sources) -> (Vec<Wrong>, u64) {
     let mut wrong: Vec<Wrong> = Vec::new();
@@ -336,7 +345,7 @@ mod tests {
         let astray = record(3, 4, "read of 4 bytes at 0x10: 0 bytes behind the end of 8 bytes at 0x8")
             + &record(3, 5, "read of 4 bytes at 0x14: 4 bytes behind the end of 8 bytes at 0x8")
             + &record(3, 6, "read of 4 bytes at 0x15: misaligned")
-            + "no record\n{\"more\":7}\n";
+            + "no record\n{\"more\":7}\n{\"unlooked\":\"far\"}\n{\"unlooked\":\"far\"}\n";
         let failed =
             "{\"call\":\"cuMemFree_v2\",\"code\":1,\"name\":\"E\",\"what\":\"invalid\",\"by\":null}\n";
         let calls = format!("{failed}{failed}no record\n");
@@ -347,5 +356,7 @@ mod tests {
         assert_eq!(report.wrong[0].what, "read of 4 bytes at 0x10: 0 bytes behind the end of 8 bytes at 0x8");
         assert_eq!((report.calls.len(), report.calls[0].call.as_str()), (1, "cuMemFree_v2"));
         assert_eq!((report.errors(false), report.errors(true)), (2 + 7, 2 + 7 + 1));
+        let document = crate::sanitize::json::document(&report, false);
+        assert_eq!(document["notLookedAt"], serde_json::json!(["far"]));
     }
 }

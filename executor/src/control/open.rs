@@ -36,7 +36,7 @@ pub(super) fn open(
     let device = |error| device::error(&error);
     let gpu = &executor.gpu;
     let memory = executor.slots.take(slot, id).map_err(device)?;
-    let made = start(executor, id, (slot, memory.flag()), ring, reserved);
+    let made = start(executor, id, slot, memory.flag(), ring, reserved);
     let (mut control, session, descriptor) = match made {
         Ok(made) => made,
         Err(error) => {
@@ -60,7 +60,8 @@ pub(super) fn open(
 fn start(
     executor: &Arc<Executor>,
     id: u32,
-    (slot, flag): (Slot, Flag),
+    slot: Slot,
+    flag: Flag,
     ring: Option<&OwnedFd>,
     reserved: Reserved,
 ) -> Result<(Control, Arc<Session>, OwnedFd), Error> {

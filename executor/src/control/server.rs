@@ -1,7 +1,7 @@
 //! The main thread: reads the kernel's requests and hands them to the sessions.
 
 use std::{
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, OwnedFd, RawFd},
     sync::{Arc, atomic::Ordering},
     thread,
     time::{Duration, Instant},
@@ -10,6 +10,7 @@ use std::{
 use bulkhead_gpu::{Error as DeviceError, Gpu, Taken};
 use bulkhead_mm::Range;
 use bulkhead_schema::{Error, ErrorCode, Handle, executor_capnp::request, limits};
+use rustix::process::Resource;
 
 use crate::{
     control::{
@@ -41,6 +42,19 @@ pub enum RunError {
     Socket(#[from] std::io::Error),
 }
 
+/// Descriptors that the system's table has room for from the start; beyond them it grows.
+const DESCRIPTORS_AT_FIRST: u64 = 1 << 16;
+
+/// Has the system make the table of descriptors while there is one thread: beside others, whoever opens one when the table is
+/// full waits until all processors have come by, for seconds on a busy machine.
+fn make_room_for_descriptors() -> std::io::Result<()> {
+    let most = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let last = most.min(DESCRIPTORS_AT_FIRST).saturating_sub(1);
+    let number = RawFd::try_from(last).map_err(std::io::Error::other)?;
+    drop(rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), number)?);
+    Ok(())
+}
+
 /// Runs an executor on `socket` until the kernel closes it.
 ///
 /// # Errors
@@ -58,6 +72,7 @@ pub fn run(socket: OwnedFd, options: impl Into<Options>, patience: Patience) -> 
         isolated,
         launch_singly,
     } = options.into();
+    make_room_for_descriptors()?;
     if let Some(path) = profile {
         software.profiler = Some(profile::serve(&path)?);
     }
@@ -75,7 +90,7 @@ pub fn run(socket: OwnedFd, options: impl Into<Options>, patience: Patience) -> 
         false => Tenancy::Shared,
     };
     watch(Arc::clone(&gpu), link.clone())?;
-    let (executor, remains, freeing) = Executor::new(gpu, link, (patience, guard, tenancy), cache)?;
+    let (executor, remains, freeing) = Executor::new(gpu, link, patience, guard, tenancy, cache)?;
     {
         let (weak, gpu) = (Arc::downgrade(&executor), Arc::clone(&executor.gpu));
         thread::Builder::new().name("reaper".into()).spawn(move || remains.run(&weak, &*gpu))?;

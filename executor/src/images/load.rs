@@ -182,9 +182,10 @@ fn compile(
     let Some(compiler) = gpu.compiler()? else {
         return Ok((gpu.compile(verified.text())?, Origin::Compiled));
     };
-    let by = (compiler.as_str(), gpu.info().architecture);
+    let architecture = gpu.info().architecture;
     let compile = || executor.images.compile(|| gpu.compile(verified.text())).map(|compiled| compiled.code);
-    let (code, origin) = machine_code(verified, text, by, executor.cache.as_ref(), compile)?;
+    let (code, origin) =
+        machine_code(verified, text, &compiler, architecture, executor.cache.as_ref(), compile)?;
     Ok((Compiled { ptx: verified.text().to_owned(), code }, origin))
 }
 

@@ -149,7 +149,8 @@ fn key(text: Digest, compiler: &str, architecture: u32) -> Digest {
 pub(crate) fn machine_code(
     verified: &Verified,
     text: Digest,
-    (compiler, architecture): (&str, u32),
+    compiler: &str,
+    architecture: u32,
     cache: Option<&Cache>,
     compile: impl FnOnce() -> Result<Vec<u8>, DeviceError>,
 ) -> Result<(Vec<u8>, Origin), DeviceError> {

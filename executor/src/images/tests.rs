@@ -57,7 +57,7 @@ impl Bench {
             self.compiler.compile(verified.text(), ARCHITECTURE)
         };
         let text = Digest::of(&[verified.text().as_bytes()]);
-        machine_code(verified, text, (version, ARCHITECTURE), Some(&self.cache), compile).unwrap()
+        machine_code(verified, text, version, ARCHITECTURE, Some(&self.cache), compile).unwrap()
     }
 }
 
@@ -100,8 +100,7 @@ fn code_that_is_kept_under_the_name_of_another_text_is_refused_and_made_again() 
 fn what_the_linter_refuses_is_neither_loaded_nor_kept() {
     let Some(bench) = Bench::new("refused") else { return };
     let (one, text) = (verified(1), Digest::of(&[b"one"]));
-    let made =
-        machine_code(&one, text, ("13.0", ARCHITECTURE), Some(&bench.cache), || Ok(b"\x7fELF".to_vec()));
+    let made = machine_code(&one, text, "13.0", ARCHITECTURE, Some(&bench.cache), || Ok(b"\x7fELF".to_vec()));
     assert!(matches!(&made, Err(DeviceError::Image(what)) if what.contains("linter")), "{made:?}");
     assert_eq!(bench.cache.contents().unwrap().entries, 0);
 }
@@ -116,7 +115,7 @@ fn what_the_assembler_says_of_an_entry_names_it_as_its_program_does() {
         ));
         let compile = || bench.compiler.compile(text.text(), ARCHITECTURE);
         let digest = Digest::of(&[text.text().as_bytes()]);
-        let made = machine_code(&text, digest, ("13.0", ARCHITECTURE), None, compile);
+        let made = machine_code(&text, digest, "13.0", ARCHITECTURE, None, compile);
         let Err(DeviceError::Image(said)) = made else { panic!("{made:?}") };
         assert!(said.contains(&format!("'{name}'")) && !said.contains("bh_e_bh_e_"), "{said}");
     }

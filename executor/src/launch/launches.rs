@@ -24,7 +24,8 @@ type Launched = Result<Result<Outcome, Refused>, Error>;
 pub(crate) fn launch(
     state: &mut State,
     position: u64,
-    (record, launch): (&Record, &bulkhead_ring::Launch),
+    record: &Record,
+    launch: &bulkhead_ring::Launch,
     parameters: &[u64],
 ) -> Launched {
     let index = record.stream();
@@ -67,7 +68,7 @@ pub(crate) fn launch(
         }
         let calls = state.grants.calling(&entry.called);
         let rest = Box::new(Rest { entry: found.clone(), slices, next: 0, calls });
-        return go_on(state, position, (record, launch), rest);
+        return go_on(state, position, record, launch, rest);
     }
     let large = if slices::is_large(weighed, most) && together == Blocks::Apart { weighed } else { 0 };
     if large > 0 && !state.streams.may_be_large(position, large, most) {
@@ -92,7 +93,7 @@ pub(crate) fn launch(
     // Counted first: the host half is awake when the gates are called.
     let calls = state.grants.calling(&entry.called);
     match together {
-        Blocks::Apart => state.streams.launch((index, position), version, &launch)?,
+        Blocks::Apart => state.streams.launch(index, position, version, &launch)?,
         Blocks::Together => state.gpu.launch_together(stream, version, &launch)?,
         Blocks::Clusters { sides, together } => {
             state.gpu.launch_clusters(stream, version, &launch, (sides, together))?;
@@ -110,7 +111,8 @@ pub(crate) fn launch(
 pub(crate) fn go_on(
     state: &mut State,
     position: u64,
-    (record, launch): (&Record, &bulkhead_ring::Launch),
+    record: &Record,
+    launch: &bulkhead_ring::Launch,
     mut rest: Box<Rest>,
 ) -> Launched {
     let index = record.stream();

@@ -90,7 +90,7 @@ fn linger(session: &Session) {
     while !session.stopping.load(Ordering::Acquire) {
         let mut state = session.state.lock();
         // What is in the ring will never be submitted: waiters wait for all that was.
-        if wake_waiters(&mut state, (u64::MAX, u64::MAX), session).is_err() {
+        if wake_waiters(&mut state, u64::MAX, u64::MAX, session).is_err() {
             return;
         }
         drop(state);
@@ -106,7 +106,7 @@ fn pump(session: &Session, consumer: &mut Consumer) -> Result<(), End> {
         let bell = consumer.listen();
         let mut state = session.state.lock();
         let turn = turn(&mut state, consumer, &mut parameters)?;
-        wake_waiters(&mut state, (consumer.tail(), consumer.position()), session)?;
+        wake_waiters(&mut state, consumer.tail(), consumer.position(), session)?;
         let goes_on = !matches!(turn, Turn::Worked)
             && state.streams.is_about_to_go_on(|stream| consumer.opened(stream));
         let waiting = !state.waiters.is_empty() || goes_on || state.streams.call_gates();
@@ -260,7 +260,7 @@ fn has_room(state: &mut State) -> Result<bool, DeviceError> {
     Ok(state.streams.in_flight() < most)
 }
 
-fn wake_waiters(state: &mut State, (tail, taken): (u64, u64), session: &Session) -> Result<(), DeviceError> {
+fn wake_waiters(state: &mut State, tail: u64, taken: u64, session: &Session) -> Result<(), DeviceError> {
     if state.waiters.is_empty() {
         return Ok(());
     }

@@ -102,8 +102,8 @@ fn carry_out(
     match *record {
         Record::Launch { launch, .. } => {
             return match rest {
-                Some(rest) => launches::go_on(state, position, (record, &launch), rest),
-                None => launches::launch(state, position, (record, &launch), parameters),
+                Some(rest) => launches::go_on(state, position, record, &launch, rest),
+                None => launches::launch(state, position, record, &launch, parameters),
             };
         }
         Record::LaunchGraph { graph, .. } => {
@@ -118,7 +118,7 @@ fn carry_out(
                 return Ok(Err(code.into()));
             }
         }
-        Record::CopyArray { copy, .. } => return copy_array(state, (record.stream(), stream), copy),
+        Record::CopyArray { copy, .. } => return copy_array(state, record.stream(), stream, copy),
         Record::WaitOn { stream, on, position: until } => {
             let wait = Held { position, record: *record, parameters: Vec::new(), rest: None };
             let held = state.streams.wait_on(stream, on, until, wait)?;
@@ -154,7 +154,8 @@ fn carry_out(
 /// Copies between an array of the driver's and memory that the session names.
 fn copy_array(
     state: &mut State,
-    (number, stream): (u32, StreamId),
+    number: u32,
+    stream: StreamId,
     copy: ring::ArrayCopy,
 ) -> Result<Result<Outcome, Refused>, bulkhead_gpu::Error> {
     let ring::ArrayCopy { array, at, row_bytes, rows, shape, to_array, .. } = copy;

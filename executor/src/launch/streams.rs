@@ -234,7 +234,8 @@ impl Streams {
     /// Why this launch was refused, or the loss of the device. What was put off and is refused then is so by its position.
     pub(crate) fn launch(
         &mut self,
-        (index, position): (u32, u64),
+        index: u32,
+        position: u64,
         entry: EntryId,
         launch: &Launch<'_>,
     ) -> Result<(), Error> {

@@ -31,8 +31,9 @@ const LOOK: Duration = Duration::from_millis(10);
 /// How long kernels that were told to end may run on. What is to be copied, and blocks that have to start before they
 /// end, take their time besides. The threads of a block, and the lanes of each warp, do what they do between two looks one
 /// after the other where they are made to: 39 million loads of device memory that wait for each other took 6.2 s so, and
-/// the 22 million that the checker lets through 4.1 s (an H200, decision 0090).
-const GRACE: Duration = Duration::from_secs(10);
+/// the 22 million that the checker lets through 4.1 s (an H200, decision 0090). What ptxas spills, and code that no cache holds,
+/// may take 25 s (computed, decision 0092).
+const GRACE: Duration = Duration::from_secs(30);
 /// The same on the software GPU, which shares its processors with everybody else's programs.
 const SOFTWARE_GRACE: Duration = Duration::from_secs(5);
 /// What is added where kernels reach host memory: 39 million such loads took 44 s there, 22 million take 25.7 s, and
@@ -79,7 +80,7 @@ pub(crate) fn run(executor: &Weak<Executor>, gpu: &dyn Gpu) {
             drop(state);
             going_on.push(GoingOn { session, stuck, is_stopped });
         }
-        end_who_goes_on(&executor, going_on, (now, is_kept), &mut oldest);
+        end_who_goes_on(&executor, going_on, now, is_kept, &mut oldest);
         executor.neighbours.lock().look(device_now, seen);
         executor.pulse.beat();
         if let Some(keeps) = keeper.look(&executor, now) {
@@ -105,7 +106,8 @@ struct GoingOn {
 fn end_who_goes_on(
     executor: &Executor,
     mut all: Vec<GoingOn>,
-    (now, is_kept): (Instant, bool),
+    now: Instant,
+    is_kept: bool,
     oldest: &mut Oldest,
 ) {
     all.sort_by_key(|going_on| going_on.stuck);
@@ -233,7 +235,10 @@ mod tests {
     fn kernels_that_reach_host_memory_have_longer_to_end() {
         let load = Load::default();
         let (plain, host) = (grace("cuda", load, false), grace("cuda", load, true));
-        assert!(plain < Duration::from_secs(11), "{plain:?}");
+        assert!(
+            plain > Duration::from_secs(25),
+            "what loads spilled registers one after the other: {plain:?}"
+        );
         assert!(host > Duration::from_secs(44), "what loads one after the other took: {host:?}");
         let moved = Load { moved: u64::MAX, ..load };
         assert_eq!(grace("cuda", moved, true), GRACE_MAX);
@@ -243,7 +248,7 @@ mod tests {
     fn what_is_to_be_copied_and_filled_takes_its_time_besides() {
         let seconds =
             |backend, bytes| grace(backend, Load { moved: bytes, ..Load::default() }, false).as_secs();
-        assert_eq!([0, 1, 8 << 30].map(|bytes| seconds("cuda", bytes)), [10, 11, 14]);
+        assert_eq!([0, 1, 8 << 30].map(|bytes| seconds("cuda", bytes)), [30, 31, 34]);
         assert_eq!([0, 1, 512 << 20].map(|bytes| seconds("software", bytes)), [5, 6, 9]);
         // And what never looks at the flag: all that may be there.
         let load = Load { unlooked: 1 << 24, ..Load::default() };

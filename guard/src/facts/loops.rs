@@ -391,7 +391,7 @@ impl<'a> Facts<'a> {
         let tested_first = if first_tested { first.minus(Number::exactly(*step)) } else { first };
         let (order, sign) = (Order::of(compare)?, Sign::of(ty));
         (sign.is_some() || ty == "b32").then_some(())?;
-        let turns = number::turns(tested_first, *step, (order, sign), bound, Width::WORD)?;
+        let turns = number::turns(tested_first, *step, order, sign, bound, Width::WORD)?;
         let more = if first_tested { *step } else { 0 };
         let (low, high) = match turns {
             ..=1 => (first.low, first.high),

@@ -52,17 +52,42 @@ pub(crate) struct Terms<'a> {
     pub(crate) rows: bool,
 }
 
-/// Verifies the body of one entry, whose parameters and the module's variables are in `extents`, and which may call gates of
-/// so many modules. In a fast version accesses may rest on what its launches give. One that is sliced has the parameters that
-/// tell of the whole grid. `claimant` says what is claimed of the statements behind the prologue of the entry of that name.
+/// Which of an entry's bodies it is.
+#[derive(Clone, Copy)]
+pub(crate) struct Version {
+    /// Whether accesses may rest on what launches give.
+    pub(crate) is_fast: bool,
+    /// Whether it has the parameters that tell of the whole grid.
+    pub(crate) is_sliced: bool,
+    /// Of how many modules it may call gates.
+    pub(crate) modules: usize,
+}
+
+/// Who says what is claimed of a body, and by which name it asks.
+pub(crate) struct Asked<'c, 'd> {
+    pub(crate) claimant: &'c mut dyn Claimant<'d>,
+    pub(crate) name: &'c str,
+}
+
+/// The registers that a gate is called with, and those in which it returns.
+pub(crate) struct Passed<'a, 'r> {
+    pub(crate) arguments: &'a [String],
+    pub(crate) results: &'r [String],
+}
+
+/// Verifies the body of one entry, whose parameters and the module's variables are in `extents`. What is claimed is asked for
+/// the statements behind the prologue.
 pub(crate) fn verify<'a>(
     statements: &'a [Statement],
     extents: Extents<'a>,
-    (is_fast, sliced): (bool, bool),
-    (gates, modules): (&'a Gates, usize),
-    ((claimant, name), report): ((&mut dyn Claimant<'_>, &str), &mut Report),
+    version: Version,
+    gates: &'a Gates,
+    asked: Asked<'_, '_>,
+    report: &mut Report,
 ) -> Terms<'a> {
-    let (declared, statements) = declarations::take(statements, extents, sliced, report);
+    let Version { is_fast, is_sliced, modules } = version;
+    let Asked { claimant, name } = asked;
+    let (declared, statements) = declarations::take(statements, extents, is_sliced, report);
     let labels = labels(statements, report);
     let copies = statements.iter().any(
         |statement| matches!(statement, Statement::Instruction(instruction) if table::copies(instruction)),
@@ -81,7 +106,8 @@ pub(crate) fn verify<'a>(
         Events::new(kind, copies, statements),
         Flow::of(statements.len()),
         labels,
-        (numbers, lanes),
+        numbers,
+        lanes,
     );
     pass.awaits = copies.then_some(None);
     pass.is_fast = is_fast;
@@ -93,7 +119,7 @@ pub(crate) fn verify<'a>(
     if pass.fuel.counters() != pass.declared.counters {
         refuse(report, span, "more or fewer counters than loops that have one");
     }
-    let fuel = pass.burns((claimed.fuel.as_ref(), name), claimant, report);
+    let fuel = pass.burns(claimed.fuel.as_ref(), Asked { claimant, name }, report);
     if kind == Kind::Short {
         // More is claimed in vain: no more is given. The bounds of shared memory stand before the body.
         let bounds = pass.declared.shared.as_ref().map_or(0, |bounds| bounds.cost);
@@ -110,13 +136,13 @@ pub(crate) fn verify<'a>(
     pass.terms
 }
 
-/// Verifies the body of a gate, which is called with these registers and returns in those. Answers what it does on the
-/// longest path.
+/// Verifies the body of a gate. Answers what it does on the longest path.
 pub(crate) fn gate<'a>(
     statements: &'a [Statement],
     declared: Declared<'a>,
-    (arguments, results): (&'a [String], &[String]),
-    ((claimant, name), report): ((&mut dyn Claimant<'_>, &str), &mut Report),
+    Passed { arguments, results }: Passed<'a, '_>,
+    Asked { claimant, name }: Asked<'_, '_>,
+    report: &mut Report,
 ) -> u64 {
     let labels = labels(statements, report);
     let claimed = claimant.gate(name, statements);
@@ -128,7 +154,8 @@ pub(crate) fn gate<'a>(
         Events::new(Kind::Gate, false, statements),
         Flow::of(statements.len()),
         labels,
-        (numbers, lanes),
+        numbers,
+        lanes,
     );
     gates::TOLD.iter().for_each(|name| pass.flow.write(name));
     arguments.iter().for_each(|name| pass.flow.write(name));
@@ -140,12 +167,12 @@ pub(crate) fn gate<'a>(
     if without.is_some() || pass.fuel.counters() > 0 {
         refuse(report, span, "a gate that does not return what it has to, or counts turns");
     }
-    pass.burns((claimed.fuel.as_ref(), name), claimant, report).entry
+    pass.burns(claimed.fuel.as_ref(), Asked { claimant, name }, report).entry
 }
 
 /// Of a body with a wrong claim no lanes are known to be anywhere.
-fn nowhere((span, reason): (Span, Reason), report: &mut Report) -> Lanes {
-    report.add(span, reason);
+fn nowhere(wrong: (Span, Reason), report: &mut Report) -> Lanes {
+    report.add(wrong.0, wrong.1);
     Lanes::default()
 }
 
@@ -247,7 +274,8 @@ impl<'a> Pass<'a> {
         fuel: Events<'a>,
         flow: Flow<'a>,
         labels: HashSet<&'a str>,
-        (numbers, lanes): (Numbers<'a>, Lanes),
+        numbers: Numbers<'a>,
+        lanes: Lanes,
     ) -> Self {
         Self {
             left: declared.shared.is_some(),
@@ -384,8 +412,8 @@ impl<'a> Pass<'a> {
     /// Holds what a body of this name spends against what is claimed, or against what the claimant says when it is asked.
     fn burns<'c>(
         &self,
-        (claimed, name): (Option<&'c Fuel>, &str),
-        claimant: &mut dyn Claimant<'_>,
+        claimed: Option<&'c Fuel>,
+        Asked { claimant, name }: Asked<'_, '_>,
         report: &mut Report,
     ) -> Cow<'c, Fuel> {
         let turns = |label: &str| self.numbers.turns(label);

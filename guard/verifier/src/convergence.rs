@@ -122,7 +122,7 @@ impl<'a> Pass<'a> {
         let claimed = self.claims.places.get(&index).copied();
         let Some(claimed) = claimed.or(is_label.then_some(LanesAt::Apart)) else { return Ok(()) };
         if let Some(place) = self.place {
-            follows(place, (index, claimed))?;
+            follows(place, index, claimed)?;
         }
         self.place = Some(claimed);
         if is_label {
@@ -164,7 +164,7 @@ impl<'a> Pass<'a> {
         let target = target.ok_or_else(|| unverified("a branch that does not say where to"))?;
         let Some(place) = self.place else { return Ok(()) };
         let there = self.claimed(target);
-        follows(place, (target, there))?;
+        follows(place, target, there)?;
         if place == LanesAt::Together && !same_way {
             self.place = Some(match there {
                 LanesAt::Together => LanesAt::Heading(target),
@@ -177,7 +177,7 @@ impl<'a> Pass<'a> {
 }
 
 /// Whether lanes may come from one place to another.
-fn follows(from: LanesAt, (index, to): (usize, LanesAt)) -> Result<(), Reason> {
+fn follows(from: LanesAt, index: usize, to: LanesAt) -> Result<(), Reason> {
     let may = match (from, to) {
         (LanesAt::Together, _) | (_, LanesAt::Ending) | (LanesAt::Apart, LanesAt::Apart) => true,
         (LanesAt::Heading(common), LanesAt::Together) => common == index,

@@ -6,7 +6,7 @@
 
 use crate::Claimant;
 use crate::ast::{FunctionKind, Instruction, Item, Operand, Statement, Variable};
-use crate::body::{self, Pass};
+use crate::body::{self, Asked, Pass, Passed};
 use crate::declarations::Declared;
 use crate::gates::{self, Called, Gate, Gates, Image};
 use crate::limits::{GATE_COST_MAX, GATE_MODULES_MAX, GATE_NAME_BYTES_MAX, GATE_STATEMENTS_MAX};
@@ -58,7 +58,13 @@ pub(crate) fn gate(image: &Image, claimant: &mut dyn Claimant<'_>) -> Result<Bod
         return Err(report);
     };
     lines.pop();
-    let cost = body::gate(statements, declared, (&arguments, &results), ((claimant, name), &mut report));
+    let cost = body::gate(
+        statements,
+        declared,
+        Passed { arguments: &arguments, results: &results },
+        Asked { claimant, name },
+        &mut report,
+    );
     if cost > GATE_COST_MAX {
         refuse(&mut report, FIRST, "a gate that does too much");
     }

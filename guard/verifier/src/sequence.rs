@@ -32,7 +32,8 @@ pub(crate) fn check<'l, 'a>(
     lead: &'l [&'a Instruction],
     access: &Access<'_>,
     declared: &Declared<'_>,
-    (facts, is_fast): (&Numbers<'a>, bool),
+    facts: &Numbers<'a>,
+    is_fast: bool,
 ) -> Result<(&'l [&'a Instruction], Rests<'a>), Reason> {
     let expected = match access.space {
         Space::Global if declared.in_gate && is_protected(lead) => {

@@ -1,7 +1,7 @@
 //! A text: its header, its variables and its entries, and what is known of one that has been verified.
 
 use crate::ast::{Function, FunctionKind, Item, Linkage, Module, Space, Variable};
-use crate::body;
+use crate::body::{self, Asked, Version};
 use crate::claimant::{Claimant, Somebody};
 use crate::claims::Claims;
 use crate::extents::{Extent, Extents, ModuleExtents, extent};
@@ -84,13 +84,14 @@ pub fn verify_by(text: &str, gates: &Gates, claims: &mut dyn Claimant<'_>) -> Re
         if names::is_fast_version(&function.name) {
             match before.take() {
                 Some(before) => {
-                    fast(function, before, (&extents, gates, claims), entries.last_mut(), &mut report);
+                    let known = Known { module: &extents, gates, claims };
+                    fast(function, before, known, entries.last_mut(), &mut report);
                 }
                 None => refuse(&mut report, function.span, "a fast version that does not follow its entry"),
             }
             continue;
         }
-        if let Some(entry) = entry(function, (&extents, gates, claims), &mut report) {
+        if let Some(entry) = entry(function, Known { module: &extents, gates, claims }, &mut report) {
             before = Some(function);
             entries.push(entry);
         }
@@ -123,11 +124,14 @@ fn module_variable(variable: &Variable) -> Result<Extent, Reason> {
         .ok_or_else(|| unverified("a variable without a size"))
 }
 
-fn entry(
-    function: &Function,
-    known: (&ModuleExtents<'_>, &Gates, &mut dyn Claimant<'_>),
-    report: &mut Report,
-) -> Option<VerifiedEntry> {
+/// What the entries of a module are verified with.
+struct Known<'a, 'c, 'd> {
+    module: &'a ModuleExtents<'a>,
+    gates: &'a Gates,
+    claims: &'c mut dyn Claimant<'d>,
+}
+
+fn entry(function: &Function, known: Known<'_, '_, '_>, report: &mut Report) -> Option<VerifiedEntry> {
     let terms = version(function, known, false, report)?;
     let name = names::tenants_entry(&function.name).filter(|name| names::check_entry(name).is_ok());
     let Some(name) = name else {
@@ -152,7 +156,7 @@ fn entry(
 fn fast(
     function: &Function,
     before: &Function,
-    known: (&ModuleExtents<'_>, &Gates, &mut dyn Claimant<'_>),
+    known: Known<'_, '_, '_>,
     entry: Option<&mut VerifiedEntry>,
     report: &mut Report,
 ) {
@@ -201,7 +205,7 @@ fn fast(
 
 fn version<'a>(
     function: &'a Function,
-    (module, gates, claims): (&'a ModuleExtents<'a>, &'a Gates, &mut dyn Claimant<'_>),
+    Known { module, gates, claims }: Known<'a, '_, '_>,
     is_fast: bool,
     report: &mut Report,
 ) -> Option<body::Terms<'a>> {
@@ -247,9 +251,9 @@ fn version<'a>(
         refuse(report, function.span, "too many bytes of parameters");
     }
     // The grid of a fast version is not cut.
-    let sliced = of_slice > 0 && !is_fast;
-    let claims = (claims, function.name.as_str());
-    Some(body::verify(statements, extents, (is_fast, sliced), (gates, modules), (claims, report)))
+    let version = Version { is_fast, is_sliced: of_slice > 0 && !is_fast, modules };
+    let asked = Asked { claimant: claims, name: &function.name };
+    Some(body::verify(statements, extents, version, gates, asked, report))
 }
 
 fn are_hidden<const COUNT: usize>(parameters: &[Variable; COUNT], names: [&str; COUNT]) -> bool {

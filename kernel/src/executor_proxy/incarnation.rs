@@ -24,7 +24,8 @@ impl Incarnation {
     pub(super) fn new(
         link: Rc<Link>,
         info: DeviceInfo,
-        (pid, memory_bound): (u32, Option<Rc<cell::MemoryBound>>),
+        pid: u32,
+        memory_bound: Option<Rc<cell::MemoryBound>>,
         slots: u32,
     ) -> Self {
         Self {

@@ -337,7 +337,8 @@ impl Link {
     pub(crate) fn call_with_passed(
         &self,
         session: u32,
-        (passed, charge): (Passed, Option<Charge>),
+        passed: Passed,
+        charge: Option<Charge>,
         build: impl FnOnce(executor_capnp::request::Builder<'_>),
     ) -> Answering {
         let (sender, receiver) = oneshot::channel();

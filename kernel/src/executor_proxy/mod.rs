@@ -119,8 +119,10 @@ pub(crate) struct ExecutorProxy {
 impl ExecutorProxy {
     pub(crate) fn new(
         index: u32,
-        (source, environment): (ExecutorSource, Vec<(OsString, OsString)>),
-        (limits, cells): (Limits, Cells),
+        source: ExecutorSource,
+        environment: Vec<(OsString, OsString)>,
+        limits: Limits,
+        cells: Cells,
         ledger: Rc<DeviceLedger>,
     ) -> Self {
         Self {
@@ -337,7 +339,7 @@ impl ExecutorProxy {
         };
         let slots = self.limits.sessions_max.min(limits::SESSIONS_MAX);
         let bound = cell.as_ref().and_then(cell::Cell::bound);
-        Ok(Rc::new(Incarnation::new(link, info, (pid, bound), slots)))
+        Ok(Rc::new(Incarnation::new(link, info, pid, bound, slots)))
     }
 
     /// Serves with an executor until it is lost; why it was.

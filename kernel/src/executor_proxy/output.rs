@@ -243,7 +243,8 @@ impl Kept {
         self: Rc<Self>,
         come: Rc<Notify>,
         ended: CancellationToken,
-        (owner, after): (Rc<Owner>, Duration),
+        owner: Rc<Owner>,
+        after: Duration,
     ) {
         let Some(pipe) = self.pipe.borrow().clone() else { return };
         tokio::select! {
@@ -314,7 +315,7 @@ impl Output {
         let (come, ended) = (Rc::new(Notify::new()), CancellationToken::new());
         for kept in [&out, &err] {
             let kept = Rc::clone(kept);
-            tokio::task::spawn_local(kept.relay(Rc::clone(&come), ended.clone(), (Rc::clone(&owner), AFTER)));
+            tokio::task::spawn_local(kept.relay(Rc::clone(&come), ended.clone(), Rc::clone(&owner), AFTER));
         }
         Rc::new(Self { out, err, come, ended, owner })
     }
@@ -481,7 +482,7 @@ mod tests {
             let (come, ended) = (Rc::new(Notify::new()), CancellationToken::new());
             let owner = Rc::new(RefCell::new(Some(party())));
             let relay =
-                Rc::clone(&kept).relay(Rc::clone(&come), ended.clone(), (owner, Duration::from_secs(1)));
+                Rc::clone(&kept).relay(Rc::clone(&come), ended.clone(), owner, Duration::from_secs(1));
             let relay = tokio::task::spawn_local(relay);
             tokio::task::yield_now().await;
             io::Write::write_all(&mut writer, b"its last words").unwrap();

@@ -298,7 +298,8 @@ impl<S: Holder> Registry<S> {
     /// Ends what was derived from a capability, and itself where that is asked for.
     pub(crate) fn revoke(
         &self,
-        (owner, hurry): (Owner, Hurry),
+        owner: Owner,
+        hurry: Hurry,
         handle: Handle,
         extent: Extent,
         patience: std::time::Duration,
@@ -329,7 +330,7 @@ impl<S: Holder> Registry<S> {
             self.now_ns().saturating_add(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX));
         let mut ended = self.ended.take();
         let begun = revoke(&mut self.tree.borrow_mut(), deadline_ns, &mut ended).map_err(refusal::tree);
-        let marked = begun.map(|id| self.end_all(id, hurry, patience, (&ended, lingering)));
+        let marked = begun.map(|id| self.end_all(id, hurry, patience, &ended, lingering));
         ended.clear();
         self.ended.replace(ended);
         marked
@@ -341,7 +342,8 @@ impl<S: Holder> Registry<S> {
         id: RevocationId,
         hurry: Hurry,
         patience: std::time::Duration,
-        (ended, mut lingering): (&[Ended], Lingering),
+        ended: &[Ended],
+        mut lingering: Lingering,
     ) -> Marked {
         let deadline = Instant::now() + patience;
         let mut over = Vec::new();

@@ -24,9 +24,8 @@ async fn what_a_module_uses_is_given_back_once_its_work_has_passed() {
     let (owner, handle, object) = made(&registry);
     let line = registry.open_module_line();
     let (early, late) = (registry.uses(line, object).unwrap(), registry.uses(line, object).unwrap());
-    let marked = registry
-        .revoke((owner, Hurry::AllBut(owner)), handle, Extent::Whole, Duration::from_secs(1))
-        .unwrap();
+    let marked =
+        registry.revoke(owner, Hurry::AllBut(owner), handle, Extent::Whole, Duration::from_secs(1)).unwrap();
     let moments = || registry.moments(marked.id).unwrap();
     assert!(moments().severed && !moments().quiescent, "the module's work may still reach it");
     registry.completed(line, early);
@@ -46,8 +45,7 @@ async fn a_module_that_is_gone_uses_nothing() {
     let (owner, handle, object) = made(&registry);
     let line = registry.open_module_line();
     registry.uses(line, object).unwrap();
-    let marked =
-        registry.revoke((owner, Hurry::AllBut(owner)), handle, Extent::Whole, Duration::ZERO).unwrap();
+    let marked = registry.revoke(owner, Hurry::AllBut(owner), handle, Extent::Whole, Duration::ZERO).unwrap();
     tokio::time::sleep(Duration::from_millis(2)).await;
     registry.settle();
     assert!(registry.moments(marked.id).unwrap().overdue);
@@ -61,7 +59,7 @@ async fn what_is_left_is_told() {
     let registry = Registry::new(Rc::default());
     let (owner, handle, _) = made(&registry);
     assert!(registry.leftovers().unwrap().starts_with("1 capabilities, 1 objects"));
-    registry.revoke((owner, Hurry::AllBut(owner)), handle, Extent::Whole, Duration::ZERO).unwrap();
+    registry.revoke(owner, Hurry::AllBut(owner), handle, Extent::Whole, Duration::ZERO).unwrap();
     registry.close_owner(owner);
     assert_eq!(registry.leftovers(), None);
     registry.close_owner(owner);
@@ -141,7 +139,7 @@ async fn who_waits_for_a_revocation_is_woken_when_it_is_further_and_not_for_othe
     let used = registry.uses(line, object).unwrap();
     let revoke = |owner, handle| {
         let marked = registry
-            .revoke((owner, Hurry::AllBut(owner)), handle, Extent::Whole, Duration::from_secs(1))
+            .revoke(owner, Hurry::AllBut(owner), handle, Extent::Whole, Duration::from_secs(1))
             .unwrap();
         registry.follow(marked)
     };

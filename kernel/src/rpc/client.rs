@@ -86,7 +86,7 @@ impl Drop for Ending {
 /// Serves one client until it, or its process, is gone.
 pub(crate) async fn serve(kernel: Rc<Kernel>, arrival: Arrival, party: Rc<Party>) -> io::Result<()> {
     let Arrival { peer, process, socket, relayed } = arrival;
-    let served = converse(kernel, (peer, party, process), socket).await;
+    let served = converse(kernel, peer, party, process, socket).await;
     // Its place stays taken for as long as its relay does.
     if let Some(relayed) = relayed {
         relayed.ended().await;
@@ -96,7 +96,9 @@ pub(crate) async fn serve(kernel: Rc<Kernel>, arrival: Arrival, party: Rc<Party>
 
 async fn converse(
     kernel: Rc<Kernel>,
-    (peer, party, process): (Peer, Rc<Party>, Option<OwnedFd>),
+    peer: Peer,
+    party: Rc<Party>,
+    process: Option<OwnedFd>,
     socket: OwnedFd,
 ) -> io::Result<()> {
     let id = kernel.next_connection.get();

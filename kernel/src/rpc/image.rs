@@ -105,7 +105,7 @@ impl Image {
         }
         let (named, number) = self.next(&name)?;
         let session = Rc::clone(&self.held.session);
-        let asked = Rc::clone(&session).native_variable(self.held.handle, (name.clone(), number));
+        let asked = Rc::clone(&session).native_variable(self.held.handle, name.clone(), number);
         let (held, found, kept) = counted(&session.party, session.limits.load(), asked).await?;
         named.held.borrow_mut().push((held, kept));
         named.variables.borrow_mut().insert(name, found);
@@ -122,7 +122,7 @@ impl Image {
         }
         let (named, number) = self.next(&name)?;
         let session = Rc::clone(&self.held.session);
-        let asked = Rc::clone(&session).native_entry(image, (name.clone(), number));
+        let asked = Rc::clone(&session).native_entry(image, name.clone(), number);
         let (held, handle, info, kept) = counted(&session.party, session.limits.load(), asked).await?;
         named.held.borrow_mut().push((held, kept));
         let mut entries = self.entries.borrow_mut();

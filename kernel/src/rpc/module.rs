@@ -64,7 +64,8 @@ impl Module {
     /// Has something done with the window, while it is there.
     async fn copy<T>(
         self: Rc<Self>,
-        (offset, bytes): (u64, usize),
+        offset: u64,
+        bytes: usize,
         copy: impl AsyncFn(&Session, u32) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let thing = self.thing()?;
@@ -107,7 +108,7 @@ impl Module {
     }
 
     async fn read(self: Rc<Self>, offset: u64, bytes: usize) -> Result<Vec<u8>, Error> {
-        self.copy((offset, bytes), async |session: &Session, number| {
+        self.copy(offset, bytes, async |session: &Session, number| {
             let read = session.link().call(None, Vec::new(), |request| {
                 let mut piece = request.init_read_module();
                 piece.set_module(number);
@@ -123,7 +124,7 @@ impl Module {
     }
 
     async fn write(self: Rc<Self>, offset: u64, data: Vec<u8>) -> Result<(), Error> {
-        self.copy((offset, data.len()), async |session: &Session, number| {
+        self.copy(offset, data.len(), async |session: &Session, number| {
             let written = session.link().call(None, Vec::new(), |request| {
                 let mut piece = request.init_write_module();
                 piece.set_module(number);

@@ -132,7 +132,7 @@ impl gpu_session::Server for SessionServer {
         let asked = match about {
             (entry, Ok(question)) => {
                 let party = Rc::clone(&session.party);
-                counted(&party, session.limits.answer(), session.ask_driver((entry, question), words)).await
+                counted(&party, session.limits.answer(), session.ask_driver(entry, question, words)).await
             }
             (_, Err(_)) => Err(Error::new(ErrorCode::InvalidArgument, "that is no question of this version")),
         };

@@ -41,13 +41,15 @@ pub(crate) struct Device {
 impl Device {
     pub(crate) fn new(
         index: u32,
-        source: (ExecutorSource, Vec<(OsString, OsString)>),
+        source: ExecutorSource,
+        environment: Vec<(OsString, OsString)>,
         modules: Vec<Rc<Known>>,
-        bounds: (Limits, Cells),
+        limits: Limits,
+        cells: Cells,
     ) -> Self {
         let faults = Rc::<Faults>::default();
         let ledger = DeviceLedger::new(Rc::clone(&faults));
-        let executor = Rc::new(ExecutorProxy::new(index, source, bounds, ledger));
+        let executor = Rc::new(ExecutorProxy::new(index, source, environment, limits, cells, ledger));
         Self::with(executor, modules, Rc::new(Registry::new(faults)), Rc::default())
     }
 

@@ -365,7 +365,7 @@ impl Session {
         let copied = |error| internal(format!("a descriptor cannot be copied: {error}"));
         let mut answers: Vec<_> = self.tell_area(standby)?.into_iter().collect();
         for (range, descriptor) in memory {
-            answers.push(link.call_with_passed(self.id, (descriptor, None), |request| {
+            answers.push(link.call_with_passed(self.id, descriptor, None, |request| {
                 write_range(request.init_adopt_arena(), self.id, range);
             }));
         }

@@ -107,7 +107,7 @@ impl Session {
     /// holder who lets go: nobody is in a hurry then, least of all the holder, and the budget is what counts it.
     pub(crate) fn revoke_unasked(&self, handle: Handle, budget: Option<&Rc<Budget>>) -> Result<(), Error> {
         let hurry = budget.map_or(Hurry::AllBut(self.owner), |_| Hurry::NobodyFor(self.owner));
-        let marked = self.revoke_within(budget, (handle, Extent::Whole), hurry)?;
+        let marked = self.revoke_within(budget, handle, Extent::Whole, hurry)?;
         self.registry().forget(marked.id);
         Ok(())
     }
@@ -120,17 +120,18 @@ impl Session {
         budget: Option<&Rc<Budget>>,
     ) -> Result<Marked, Error> {
         let hurry = budget.map_or(Hurry::AllBut(self.owner), |_| Hurry::AllButGiver(self.owner));
-        self.revoke_within(budget, (handle, extent), hurry)
+        self.revoke_within(budget, handle, extent, hurry)
     }
 
     fn revoke_within(
         &self,
         budget: Option<&Rc<Budget>>,
-        (handle, extent): (Handle, Extent),
+        handle: Handle,
+        extent: Extent,
         hurry: Hurry,
     ) -> Result<Marked, Error> {
         let patience = self.limits.seconds(limits::DRAIN_SECONDS);
-        let marked = self.registry().revoke((self.owner, hurry), handle, extent, patience)?;
+        let marked = self.registry().revoke(self.owner, hurry, handle, extent, patience)?;
         if let (Some(budget), Some(batch)) =
             (budget.filter(|_| marked.of_giver > 0), self.dying.borrow().as_ref())
         {

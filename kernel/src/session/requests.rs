@@ -468,7 +468,7 @@ async fn exported(pair: &Pair, ranges: &[Range]) -> Result<Vec<(Range, Passed)>,
 
 async fn adopted(pair: &Pair, memory: Vec<(Range, Passed)>) -> Result<(), Error> {
     let adopt = |(range, descriptor)| {
-        pair.second.call_with_passed(pair.session, (descriptor, None), |request| {
+        pair.second.call_with_passed(pair.session, descriptor, None, |request| {
             write_range(request.init_adopt_arena(), pair.session, range);
         })
     };

@@ -43,7 +43,7 @@ impl Terms {
             let known = name.to_str().ok().and_then(Resource::of_key);
             let resource = known.ok_or_else(|| {
                 invalid(format!("{:?} is no column of the ledger", String::from_utf8_lossy(name.as_bytes())))
-                    .remedy("`ledger` names them all")
+                    .remedy(format!("name one of {}", Resource::ALL.map(Resource::key).join(", ")))
             })?;
             most = most.min(Amounts::UNLIMITED.with(resource, limit.get_most()));
         }

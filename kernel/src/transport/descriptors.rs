@@ -199,7 +199,7 @@ pub(crate) async fn serve(
         };
         let tokens = Rc::clone(&tokens);
         tokio::task::spawn_local(async move {
-            if let Err(error) = converse(socket, (peer, &party), &tokens, second).await {
+            if let Err(error) = converse(socket, peer, &party, &tokens, second).await {
                 tracing::debug!(%error, "a descriptor connection ended");
             }
             // Its place stays taken for as long as its relay does.
@@ -213,7 +213,8 @@ pub(crate) async fn serve(
 
 async fn converse(
     socket: OwnedFd,
-    (peer, party): (Peer, &Party),
+    peer: Peer,
+    party: &Party,
     tokens: &Tokens,
     second: Duration,
 ) -> io::Result<()> {

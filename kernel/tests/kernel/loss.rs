@@ -309,10 +309,10 @@ fn a_killed_client_loses_its_sessions_though_a_child_keeps_its_socket() {
             let killed = std::time::Instant::now();
             client.kill().await.unwrap();
             until(async || observer.status().await.sessions.is_empty()).await;
-            assert!(killed.elapsed() < Duration::from_secs(3), "its child sleeps for longer");
+            assert!(killed.elapsed() < Duration::from_secs(20), "its child sleeps for longer");
             assert!(harness.fake.asked().iter().any(|asked| matches!(asked, Asked::Close(_))));
             until(async || open_connections(&harness.directory) == 1).await;
-            assert!(killed.elapsed() < Duration::from_secs(3), "its child sleeps for longer");
+            assert!(killed.elapsed() < Duration::from_secs(20), "its child sleeps for longer");
         },
     );
 }
@@ -336,7 +336,7 @@ fn be_the_client(directory: &std::path::Path) {
                 inherit(number);
             }
         }
-        let _child = tokio::process::Command::new("sleep").arg("4").spawn().unwrap();
+        let _child = tokio::process::Command::new("sleep").arg("25").stderr(Stdio::null()).spawn().unwrap();
         std::future::pending::<()>().await;
     });
 }

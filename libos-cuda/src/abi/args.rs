@@ -8,7 +8,6 @@ use std::ffi::{CStr, c_char, c_void};
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-use super::{IpcHandle, Location};
 use crate::status::Status;
 
 /// A type that a C argument becomes.
@@ -34,7 +33,8 @@ macro_rules! plain {
         }
     )*};
 }
-plain!(i32, u32, u64, u16, u8, usize, IpcHandle, Location);
+plain!(i32, u32, u64, u16, u8, usize);
+pub(super) use plain;
 
 /// Where one value goes; null is refused.
 pub(crate) struct Out<T>(NonNull<T>);

@@ -2,9 +2,10 @@
 
 use std::ffi::{c_char, c_void};
 
+use super::exported::exports;
 use super::{
     Argument, Function, Host, ImagePointer, In, InSlice, LaunchConfig, NullStream, Out, OutMaybe, OutSlice,
-    Row, SharedBytesOf, Text, exports,
+    Row, SharedBytesOf, Text,
 };
 use crate::{function, isolated, library, linker, module, occupancy};
 

@@ -1,9 +1,10 @@
 //! Exports about graphs and streams that capture.
 
+use super::exported::exports;
 use super::{
     AllocationNode, Argument, Callback, Copy3d, EdgeData, Function, HostFunction, HostNode, In, InOut,
     InSlice, InstantiateParameters, KernelNode, KernelNodeOfContext, MemsetNode, NodeParameters, NullStream,
-    Out, OutList, OutMaybe, Room, Row, Text, UpdateResult, exports,
+    Out, OutList, OutMaybe, Room, Row, Text, UpdateResult,
 };
 use crate::{capture, graph};
 

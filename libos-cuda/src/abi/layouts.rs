@@ -1,7 +1,9 @@
 //! CUDA's structures as C lays them out.
 
-use crate::abi::args::InSlice;
+use crate::abi::args::{Argument, InSlice, plain};
 use crate::status::Status;
+
+plain!(IpcHandle, Location);
 
 /// `CUDA_MEMCPY2D`.
 #[derive(Debug, Clone, Copy)]

@@ -2,9 +2,10 @@
 
 use std::ffi::c_void;
 
+use super::exported::exports;
 use super::{
     Argument, BatchedCopy3d, Copy2d, Copy3d, CopyAttributes, Function, Host, In, InSlice, IpcHandle,
-    Location, NullStream, Out, OutMaybe, Room, Row, Wide, exports,
+    Location, NullStream, Out, OutMaybe, Room, Row, Wide,
 };
 use crate::{batch, copy, copy_shaped, fill, ipc, managed, memory, pointer, register};
 

@@ -1,8 +1,9 @@
 //! Exports of memory pools.
 
+use super::exported::exports;
 use super::{
     AccessDescription, Argument, Function, In, InSlice, IpcHandle, Location, NullStream, Out, PoolProperties,
-    Room, Row, ShareableHandle, exports,
+    Room, Row, ShareableHandle,
 };
 use crate::pool;
 

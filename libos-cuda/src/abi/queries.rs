@@ -2,9 +2,10 @@
 
 use std::ffi::{c_char, c_void};
 
+use super::exported::exports;
 use super::{
     Argument, Callback, Function, In, InMaybe, InOut, InOutMaybe, InSlice, LogCallback, NullStream, Out,
-    OutBytes, OutMaybe, OutSlice, Row, Text, exports,
+    OutBytes, OutMaybe, OutSlice, Row, Text,
 };
 use crate::context::CreateParameters;
 use crate::{context, driver, logs, proc_address, query};

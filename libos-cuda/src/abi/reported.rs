@@ -2,7 +2,8 @@
 
 use bulkhead_schema::SessionReport;
 
-use super::{Argument, Out, call};
+use super::exported::call;
+use super::{Argument, Out};
 use crate::reported;
 use crate::status::Status;
 

@@ -1,8 +1,9 @@
 //! Exports about order: streams, events, launches.
 
+use super::exported::exports;
 use super::{
     Argument, Callback, Extra, Function, HostFunction, In, IpcHandle, LaunchConfig, NullStream, Out,
-    OutMaybe, Parameters, Row, StreamCallback, exports,
+    OutMaybe, Parameters, Row, StreamCallback,
 };
 use crate::{event, fill, host_work, launch, stream};
 

@@ -9,7 +9,8 @@ use std::sync::atomic::AtomicU64;
 
 use super::args::{Argument, ImagePointer, Out};
 use super::callbacks::{Callback, Destructor};
-use super::{Function, NullStream, call};
+use super::exported::call;
+use super::{Function, NullStream};
 use crate::handshake::{Facts, answer};
 use crate::status::Status;
 use crate::{context, driver, module, query, report, storage, stream};

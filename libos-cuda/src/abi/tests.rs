@@ -277,7 +277,7 @@ fn events_are_points_of_streams() {
     refused(unsafe { cuEventElapsedTime_v2(&raw mut elapsed, start, untimed) }, Status::INVALID_HANDLE);
 
     let session = &driver().unwrap().session;
-    let target = driver().unwrap().streams.target(NullStream::Legacy, stream).unwrap();
+    let target = driver().unwrap().target(NullStream::Legacy, stream).unwrap();
     session.hold(target.stream);
     ok(unsafe { cuEventRecord(end, stream) });
     refused(unsafe { cuEventQuery(end) }, Status::NOT_READY);
@@ -308,7 +308,7 @@ fn a_host_function_runs_after_the_work_before_it() {
     let _turn = begin();
     let mut stream = 0;
     ok(unsafe { cuStreamCreate(&raw mut stream, 0) });
-    let target = driver().unwrap().streams.target(NullStream::Legacy, stream).unwrap();
+    let target = driver().unwrap().target(NullStream::Legacy, stream).unwrap();
     let session = &driver().unwrap().session;
     let mut event = 0;
     ok(unsafe { cuEventCreate(&raw mut event, 0) });

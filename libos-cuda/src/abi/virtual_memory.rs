@@ -1,8 +1,9 @@
 //! Exports of CUDA's virtual memory management.
 
+use super::exported::exports;
 use super::{
     AccessDescription, Argument, Function, Host, In, InSlice, NullStream, Out, Properties, Room, Row,
-    ShareableHandle, exports,
+    ShareableHandle,
 };
 use crate::vmm;
 

@@ -4,8 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::{Capture, MODE, Member, Mode, Owner, State};
 use crate::abi::{EdgeData, InOut, InSlice, NullStream, Out, OutMaybe};
-use crate::context::driver_and_current;
-use crate::driver::Driver;
+use crate::driver::{Driver, driver_and_current};
 use crate::graph;
 use crate::order::{Order, Target};
 use crate::status::{Answer, Status};
@@ -24,7 +23,7 @@ const NAMED_MAX: usize = 1 << 20;
 
 fn named(null: NullStream, stream: u64) -> Result<(&'static Driver, Target), Status> {
     let (driver, _) = driver_and_current()?;
-    Ok((driver, driver.streams.target(null, stream)?))
+    Ok((driver, driver.target(null, stream)?))
 }
 
 /// Begins a capture, into a graph of the program's where it names one, behind nodes of that.

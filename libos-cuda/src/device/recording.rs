@@ -9,18 +9,16 @@
 
 #[cfg(test)]
 mod asked;
+mod buffers;
+mod copies;
+mod images;
 mod isolated;
 mod kernels;
 mod shared;
+mod state;
+mod values;
 mod variables;
 
-mod buffers;
-
-mod copies;
-
-mod images;
-
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -31,13 +29,14 @@ use parking_lot::Mutex;
 use super::{Error, ErrorCode, Handle};
 
 pub(crate) use buffers::{Barrier, Buffer, HostBuffer};
-pub(crate) use images::{Entry, Image, Parameter};
+pub(crate) use images::{Entry, Image};
 pub(crate) use isolated::{Graph, GraphWork};
 pub(crate) use shared::{Received, RemoteFence, Reservation, Share, Signal};
-
-fn error<T>(code: ErrorCode, text: &str) -> Result<T, Error> {
-    Err(Error::new(code, text))
-}
+use state::State;
+pub(crate) use values::{
+    Asked, Device, DeviceRange, Event, Fence, Heap, HostSpan, Launch, MemoryInfo, Pattern, Stream,
+};
+use values::{HOST_GENERATION, PAGE_BYTES, error};
 
 /// How a session is opened.
 #[derive(Debug, Default)]
@@ -52,125 +51,6 @@ pub(crate) struct Options {
 /// Gates that a session accepted.
 pub(crate) struct AcceptedGates;
 
-/// What the device is.
-#[derive(Debug)]
-pub(crate) struct Device {
-    pub(crate) backend: String,
-    pub(crate) name: String,
-    pub(crate) uuid: [u8; 16],
-    pub(crate) memory_bytes: u64,
-    pub(crate) architecture: u32,
-}
-
-impl Device {
-    /// Values like a small sm_90's, for the attributes that the code here reads, and zeros elsewhere.
-    pub(crate) fn attribute(&self, number: u32) -> Option<i32> {
-        const VALUES: &[(u32, i32)] = &[
-            (1, 1024),
-            (2, 1024),
-            (3, 1024),
-            (4, 64),
-            (5, i32::MAX),
-            (6, 65535),
-            (7, 65535),
-            (8, 49152),
-            (9, 65536),
-            (10, 32),
-            (12, 65536),
-            (13, 1_000_000),
-            (14, 512),
-            (16, 16),
-            (33, 0x19),
-            (34, 3),
-            (39, 2048),
-            (40, 1),
-            (41, 1),
-            (50, 1),
-            (75, 9),
-            (76, 0),
-            (81, 233_472),
-            (82, 65536),
-            (83, 1),
-            (95, 1),
-            (97, 232_448),
-            (106, 32),
-            (111, 1024),
-        ];
-        let listed = VALUES.iter().find(|(known, _)| *known == number).map(|(_, value)| *value);
-        listed.or_else(|| (1..=147).contains(&number).then_some(0))
-    }
-}
-
-/// One thing that the session was asked to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Asked {
-    Launch {
-        stream: u32,
-        entry: String,
-        grid: [u32; 3],
-        shared_bytes: u32,
-        parameters: Vec<u8>,
-    },
-    Copy {
-        stream: u32,
-    },
-    Fill {
-        stream: u32,
-    },
-    WaitOn {
-        stream: u32,
-        other: u32,
-    },
-    Record {
-        stream: u32,
-    },
-    /// What comes later waits for the host.
-    Barrier {
-        stream: u32,
-    },
-    DestroyStream {
-        stream: u32,
-    },
-    /// A buffer was freed, after one stream's work or after all.
-    Free {
-        after: Option<u32>,
-        /// Whether others had to lose it first.
-        exported: bool,
-    },
-    /// Memory of another session, or at a place of the program's choice, was given up.
-    Unmap,
-    /// Memory was mapped at a place of the program's choice.
-    Map {
-        address: u64,
-    },
-    /// Addresses were put aside.
-    Reserve {
-        bytes: u64,
-    },
-    /// And given back.
-    Unreserve,
-}
-
-#[derive(Default)]
-struct State {
-    asked: Vec<Asked>,
-    positions: Vec<u64>,
-    /// Buffers by slot: address and content. A freed one is `None`.
-    buffers: Vec<Option<Vec<u8>>>,
-    hosts: Vec<Option<Arc<Vec<AtomicU8>>>>,
-    streams: Vec<bool>,
-    entries: Vec<String>,
-    elsewhere: shared::Elsewhere,
-    /// The end of what was put aside.
-    reserved_up_to: u64,
-    /// Fences beyond this position of a stream are not reached while it is held.
-    held: Vec<Option<u64>>,
-    /// Barriers: stream and position.
-    closed: Arc<Mutex<BTreeSet<(u32, u64)>>>,
-    /// Waits of streams for others: stream, position, and what has to pass.
-    waits: Vec<(u32, u64, Fence)>,
-}
-
 /// A session.
 #[derive(Clone)]
 pub(crate) struct Session {
@@ -178,124 +58,7 @@ pub(crate) struct Session {
     state: Arc<Mutex<State>>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stream(u32);
-
-impl Stream {
-    pub(crate) const DEFAULT: Stream = Stream(0);
-
-    pub(crate) fn index(self) -> u32 {
-        self.0
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Event(u32);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Fence {
-    stream: u32,
-    position: u64,
-}
-
-impl Fence {
-    pub(crate) fn stream(self) -> Stream {
-        Stream(self.stream)
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct DeviceRange {
-    pub(crate) handle: Handle,
-    pub(crate) offset: u64,
-    pub(crate) bytes: u64,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct HostSpan {
-    pub(crate) handle: Handle,
-    pub(crate) offset: u64,
-    pub(crate) bytes: u64,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Pattern {
-    Bits8(u8),
-    Bits16(u16),
-    Bits32(u32),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Launch {
-    pub(crate) grid: [u32; 3],
-    pub(crate) block: [u32; 3],
-    pub(crate) shared_bytes: u32,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct MemoryInfo {
-    pub(crate) free_bytes: u64,
-    pub(crate) total_bytes: u64,
-}
-
-pub(crate) struct Heap;
-
-const PAGE_BYTES: u64 = 2 << 20;
-/// Of the names of host memory: one table has the kernel's, two have ours.
-const HOST_GENERATION: u32 = 2;
-
 static NEXT_ADDRESS: AtomicU64 = AtomicU64::new(0x2010_0000_0000);
-
-impl State {
-    fn submit(&mut self, stream: Stream, asked: Asked) -> Result<Fence, Error> {
-        if !self.streams[stream.0 as usize] {
-            return error(ErrorCode::InvalidHandle, "no such stream");
-        }
-        self.asked.push(asked);
-        self.positions[stream.0 as usize] += 1;
-        Ok(self.fence(stream))
-    }
-
-    fn fence(&self, stream: Stream) -> Fence {
-        Fence { stream: stream.0, position: self.positions[stream.0 as usize] }
-    }
-
-    /// Whether a fence has passed: nothing before it is held, and neither is what its stream waits for.
-    fn has_passed(&self, fence: Fence) -> bool {
-        let closed = self.closed.lock();
-        let (mut looked, mut open) = (BTreeSet::new(), vec![fence]);
-        while let Some(Fence { stream, position }) = open.pop() {
-            let is_held = self.held[stream as usize].is_some_and(|held| position > held);
-            if is_held || closed.range((stream, 0)..=(stream, position)).next().is_some() {
-                return false;
-            }
-            let waits = self.waits.iter().filter(|(of, at, _)| *of == stream && *at <= position);
-            open.extend(
-                waits
-                    .map(|(_, _, other)| *other)
-                    .filter(|other| looked.insert((other.stream, other.position))),
-            );
-        }
-        true
-    }
-
-    fn device(&mut self, range: DeviceRange) -> Result<&mut [u8], Error> {
-        let missing = Error::new(ErrorCode::InvalidHandle, "no such buffer");
-        let buffer =
-            self.buffers.get_mut(range.handle.slot as usize).and_then(Option::as_mut).ok_or(missing)?;
-        let outside = Error::new(ErrorCode::InvalidArgument, "outside the buffer");
-        buffer.get_mut(range.offset as usize..(range.offset + range.bytes) as usize).ok_or(outside)
-    }
-
-    fn host(&self, span: HostSpan) -> Result<Arc<Vec<AtomicU8>>, Error> {
-        let missing = Error::new(ErrorCode::InvalidHandle, "no such host buffer");
-        let host = self.hosts.get(span.handle.slot as usize).and_then(Option::as_ref).ok_or(missing)?;
-        match host.get(span.offset as usize..(span.offset + span.bytes) as usize) {
-            Some(_) => Ok(host.clone()),
-            None => error(ErrorCode::InvalidArgument, "outside the host buffer"),
-        }
-    }
-}
 
 impl Session {
     pub(crate) fn open(options: &Options) -> Result<Session, Error> {
@@ -398,7 +161,7 @@ impl Session {
             let list = rest.split_once(')').map_or("", |(list, _)| list);
             let slot = state.entries.len() as u32;
             state.entries.push(name.trim().to_owned());
-            let parameters = kernels::parameters(list);
+            let parameters = images::parameters(list);
             entries.push(Entry {
                 name: name.trim().to_owned(),
                 handle: Handle { slot, generation: 1 },

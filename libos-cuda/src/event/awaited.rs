@@ -1,97 +1,22 @@
-//! Waiting for recordings of other processes.
+//! Streams that wait for recordings of other processes.
 //!
 //! One thread looks for all streams that wait. Such a stream has a barrier, which the thread opens, as for a host
-//! function. Whoever waits looks at the slot every millisecond, and now and then at whether the process that
-//! records is still there: its recordings end with it, or never.
+//! function. How it looks is in `watch`.
 
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
 use super::shared::Shared;
 use super::slot::Recording;
+use super::watch::{NAP_MIN, Nap, Watch, look, wait};
 use crate::device::Barrier;
 use crate::driver::Driver;
 use crate::order::Target;
-use crate::presence::Other;
-use crate::report;
 use crate::status::{Answer, Status};
 
-/// Between two looks at first, and at most.
-const NAP_MIN: Duration = Duration::from_micros(20);
-const NAP_MAX: Duration = Duration::from_millis(1);
-/// Between two questions whether somebody is still there.
-const WATCH: Duration = Duration::from_millis(100);
 /// Waits of streams at a time; beyond them whoever asks for one more waits itself.
 const AWAITED_MAX: usize = 256;
-
-/// Whether somebody is still there.
-struct Watch {
-    asked: Instant,
-    other: Option<Other>,
-}
-
-impl Default for Watch {
-    fn default() -> Watch {
-        Watch { asked: Instant::now(), other: None }
-    }
-}
-
-/// Looks once: whether a recording has ended.
-///
-/// # Errors
-/// `INVALID_HANDLE` where it never will.
-fn look(shared: &Shared, recording: Recording, watch: &mut Watch) -> Result<bool, Status> {
-    let seen = shared.look()?;
-    if seen.has_ended(recording) {
-        return Ok(true);
-    }
-    if watch.asked.elapsed() < WATCH {
-        return Ok(false);
-    }
-    watch.asked = Instant::now();
-    let is_gone = match &watch.other {
-        Some(other) => other.is_gone(),
-        None => match Other::of(&shared.driver().session, seen.recorder(recording)) {
-            Ok(other) => {
-                watch.other = other;
-                false
-            }
-            Err(_) => true,
-        },
-    };
-    if !is_gone {
-        return Ok(false);
-    }
-    // It may have come there before it was gone.
-    if shared.look()?.has_ended(recording) {
-        return Ok(true);
-    }
-    report::once(
-        "cudaEventInterprocess: the process that recorded the event has ended before its stream came there",
-    );
-    Err(Status::INVALID_HANDLE)
-}
-
-/// How long to sleep between looks.
-struct Nap(Duration);
-
-impl Nap {
-    fn sleep(&mut self) {
-        std::thread::sleep(self.0);
-        self.0 = (self.0 * 2).min(NAP_MAX);
-    }
-}
-
-/// Waits here until a recording has ended.
-pub(super) fn wait(shared: &Shared, recording: Recording) -> Answer {
-    let (mut nap, mut watch) = (Nap(NAP_MIN), Watch::default());
-    while !look(shared, recording, &mut watch)? {
-        nap.sleep();
-    }
-    Ok(())
-}
 
 struct Job {
     target: Target,
@@ -154,8 +79,12 @@ fn work(driver: &'static Driver, jobs: &'static Jobs) {
 }
 
 /// Has later work of a stream wait until a recording has ended.
-pub(super) fn have_wait(shared: &Arc<Shared>, recording: Recording, target: Target) -> Answer {
-    let driver = shared.driver();
+pub(super) fn have_wait(
+    driver: &'static Driver,
+    shared: &Arc<Shared>,
+    recording: Recording,
+    target: Target,
+) -> Answer {
     if driver.streams.awaits() >= AWAITED_MAX {
         return wait(shared, recording);
     }

@@ -9,8 +9,8 @@ use crate::device::{
     DeviceRange, Error, Fence, HostBuffer, Pattern, Reservation, Session, Share, Stream, SturdyToken, Uses,
 };
 use crate::presence::Presence;
+use crate::priorities::PRIORITY_GREATEST;
 use crate::status::{Answer, Status};
-use crate::stream::PRIORITY_GREATEST;
 
 /// Whole pages of the device's, so that whoever opens an event reaches events and nothing else.
 const PAGE_BYTES: u64 = 2 << 20;

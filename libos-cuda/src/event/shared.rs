@@ -8,11 +8,10 @@ use parking_lot::Mutex;
 
 use super::pages::{OpenError, Pages, Part, Place};
 use super::slot::{LATEST_AT, Recording, Seen};
-use super::{Latest, awaited};
+use super::watch;
 use crate::abi::IpcHandle;
-use crate::device::{Error, Fence, SturdyToken};
-use crate::driver::Driver;
-use crate::order::Target;
+use crate::device::{Error, Fence, Session, SturdyToken};
+use crate::order::{Streams, Target};
 use crate::status::Status;
 
 /// The first bytes of a handle of ours.
@@ -21,21 +20,22 @@ const MAGIC: [u8; 8] = *b"BH-event";
 /// An event's part that other processes see.
 pub(crate) struct Shared {
     place: Place,
-    driver: &'static Driver,
+    session: &'static Session,
+    pages: &'static Pages,
     /// This process's latest recording, and when its stream is there.
     own: Mutex<Option<(Recording, Fence)>>,
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.driver.pages.give_back(&self.driver.session, &self.place);
+        self.pages.give_back(self.session, &self.place);
     }
 }
 
 impl Shared {
-    pub(super) fn new(driver: &'static Driver) -> Result<Shared, Status> {
-        let place = driver.pages.take(&driver.session)?;
-        Ok(Shared { place, driver, own: Mutex::default() })
+    pub(super) fn new(session: &'static Session, pages: &'static Pages) -> Result<Shared, Status> {
+        let place = pages.take(session)?;
+        Ok(Shared { place, session, pages, own: Mutex::default() })
     }
 
     /// What another process opens it with.
@@ -51,25 +51,29 @@ impl Shared {
         Ok(IpcHandle(handle))
     }
 
-    pub(super) fn open(driver: &'static Driver, handle: &IpcHandle) -> Result<Shared, Refused> {
+    pub(super) fn open(
+        session: &'static Session,
+        pages: &'static Pages,
+        handle: &IpcHandle,
+    ) -> Result<Shared, Refused> {
         let (token, offset, generation) = decode(handle).ok_or(Refused::Status(Status::INVALID_VALUE))?;
-        let place = driver.pages.open(&driver.session, token, offset, generation);
+        let place = pages.open(session, token, offset, generation);
         let place = place.map_err(|error| match error {
             OpenError::Own => Refused::Status(Status::INVALID_CONTEXT),
             OpenError::Outside => Refused::Status(Status::INVALID_VALUE),
             OpenError::Refused(error) => Refused::Error(error),
         })?;
-        let shared = Shared { place, driver, own: Mutex::default() };
+        let shared = Shared { place, session, pages, own: Mutex::default() };
         shared.look().map_err(Refused::Status)?;
         Ok(shared)
     }
 
     pub(super) fn look(&self) -> Result<Seen, Status> {
-        self.driver.pages.look(&self.driver.session, &self.place)
+        self.pages.look(self.session, &self.place)
     }
 
-    pub(super) fn driver(&self) -> &'static Driver {
-        self.driver
+    pub(super) fn session(&self) -> &'static Session {
+        self.session
     }
 
     pub(super) fn was_recorded(&self) -> Result<bool, Status> {
@@ -83,7 +87,7 @@ impl Shared {
             return Ok(Latest::Reached);
         }
         let own = *self.own.lock();
-        let token = self.driver.pages.presence(&self.driver.session)?;
+        let token = self.pages.presence(self.session)?;
         match own {
             Some((recording, fence)) if recording == latest && seen.recorder(latest) == token => {
                 Ok(Latest::Own(fence))
@@ -93,14 +97,14 @@ impl Shared {
     }
 
     /// Records it in a stream. Others see that from when this returns.
-    pub(super) fn record(&self, target: Target) -> Result<Fence, Status> {
-        let Driver { pages, session, streams, .. } = self.driver;
+    pub(super) fn record(&self, streams: &Streams, target: Target) -> Result<Fence, Status> {
+        let Shared { pages, session, .. } = self;
         let token = pages.presence(session)?;
         let mut own = self.own.lock();
         let (recording, busy) = self.look()?.next();
         if let Some(busy) = busy {
             // Where whoever made it is gone, it never ends, and nobody is in the way.
-            awaited::wait(self, busy).or_else(|status| match status {
+            watch::wait(self, busy).or_else(|status| match status {
                 Status::INVALID_HANDLE => self.look().map(drop),
                 other => Err(other),
             })?;
@@ -117,6 +121,16 @@ impl Shared {
         *own = Some((recording, fence));
         Ok(fence)
     }
+}
+
+/// Where the latest recording of an event is.
+pub(super) enum Latest {
+    /// There is none, or it has ended.
+    Reached,
+    /// In this process.
+    Own(Fence),
+    /// In another, and it has not ended.
+    Elsewhere(Recording),
 }
 
 /// Why an event was not opened.

@@ -1,6 +1,6 @@
 //! Events that stand for all work of a context (`cuCtxRecordEvent`), and that all later work of one waits for.
 
-use super::{record_in, wait_in};
+use super::calls::{record_in, wait_in};
 use crate::abi::NullStream;
 use crate::driver::driver;
 use crate::order::Order;
@@ -18,7 +18,7 @@ pub(crate) fn record(context: u64, handle: u64) -> Answer {
     let session = &driver.session;
     // A stream of its own: in another the event would hold up what comes later there.
     let lane = driver.streams.create(session, Order::NonBlocking, 0, 0)?;
-    let recorded = driver.streams.target(NullStream::Legacy, lane).and_then(|target| {
+    let recorded = driver.target(NullStream::Legacy, lane).and_then(|target| {
         for other in driver.streams.of_context(context) {
             session
                 .wait_on(target.stream, session.fence(other.stream))

@@ -15,7 +15,7 @@ impl Embedded {
     /// A copy of `graph`; `around` graphs lie around it.
     pub(super) fn new(graph: &Arc<Graph>, around: usize) -> Result<Arc<Embedded>, Status> {
         let graph = graph.copy(around)?;
-        let handle = graph.driver.graphs.graphs.insert(graph.clone())?;
+        let handle = graph.graphs.insert(graph.clone())?;
         Ok(Arc::new(Embedded { graph, handle }))
     }
 
@@ -33,6 +33,6 @@ impl Embedded {
 impl Drop for Embedded {
     fn drop(&mut self) {
         // Its own entry; a program cannot destroy it.
-        self.graph.driver.graphs.graphs.remove(self.handle).ok();
+        self.graph.end(self.handle);
     }
 }

@@ -221,7 +221,7 @@ pub(crate) fn add_any(
             told.set_allocation(allocation);
             Ok(Work::Allocate(storage))
         }
-        FREE => at(driver, told.handle()).map(Work::Free).ok_or(Status::INVALID_VALUE),
+        FREE => at(&driver.memory, told.handle()).map(Work::Free).ok_or(Status::INVALID_VALUE),
         _ => any(driver, &told, None),
     })?;
     if told.kind == ALLOCATE {

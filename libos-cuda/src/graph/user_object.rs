@@ -3,29 +3,29 @@
 //! A reference is the program's, or a graph's. Copies of a graph have references of their own, and so have executable graphs,
 //! whose last launch has to be done before theirs go.
 
+mod calls;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::{Graph, Work, graph};
-use crate::abi::{Callback, HostFunction, Out};
-use crate::device::Fence;
-use crate::driver::{Driver, driver, keep};
-use crate::status::{Answer, Status};
+pub(crate) use calls::{create, release, release_by_graph, retain, retain_by_graph};
 
-/// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`, which has to be given.
-const UNSYNCHRONIZED: u32 = 1;
-/// `CU_GRAPH_USER_OBJECT_MOVE`.
-const MOVE: u32 = 1;
-const COUNT_MAX: u32 = i32::MAX.cast_unsigned();
+use crate::abi::{Callback, HostFunction};
+use crate::device::{Fence, Session};
+use crate::handle_tables::Table;
+use crate::status::Status;
+
 /// How long the thread that ends objects waits for more before it ends itself.
 const IDLE: Duration = Duration::from_millis(100);
 
 /// An object, for as long as anybody has a reference.
 pub(super) struct UserObject {
-    driver: &'static Driver,
+    pub(super) session: &'static Session,
+    /// Where its handle is.
+    objects: &'static Table<Named>,
     /// Its handle, once it is in the table: before, nobody has seen it, and it ends without a word.
     handle: OnceLock<u64>,
     destroy: HostFunction,
@@ -92,37 +92,8 @@ impl Kept {
     }
 }
 
-/// What an executable graph keeps until its last launch is done.
-pub(super) struct KeptByExec(Vec<Arc<UserObject>>);
-
-impl KeptByExec {
-    /// What a graph keeps, and the graphs in it.
-    pub(super) fn of(graph: &Graph) -> KeptByExec {
-        let mut all = KeptByExec(graph.kept.lock().objects().collect());
-        for (_, node) in graph.lock().iter() {
-            if let Work::Child(child) = &node.work {
-                all.add(KeptByExec::of(child.graph()));
-            }
-        }
-        all
-    }
-
-    /// Others as well.
-    pub(super) fn add(&mut self, others: KeptByExec) {
-        self.0.extend(others.0);
-    }
-
-    /// Gives them up once `last` has passed.
-    pub(super) fn end(&mut self, last: Option<Fence>) {
-        let objects = std::mem::take(&mut self.0);
-        if let Some(driver) = objects.first().map(|object| object.driver) {
-            later(driver, Job::Release(last, objects));
-        }
-    }
-}
-
 /// What the thread is to do.
-enum Job {
+pub(super) enum Job {
     Release(Option<Fence>, Vec<Arc<UserObject>>),
     Destroy(HostFunction, Callback),
 }
@@ -136,13 +107,13 @@ static QUEUE: Mutex<Queue> = Mutex::new(Queue { jobs: VecDeque::new(), has_threa
 static MORE: Condvar = Condvar::new();
 
 /// Has the thread do something: the program's functions are called where nothing is locked, and nobody waits for them.
-fn later(driver: &'static Driver, job: Job) {
+pub(super) fn later(session: &'static Session, job: Job) {
     let mut queue = QUEUE.lock();
     queue.jobs.push_back(job);
     if !queue.has_thread {
         let thread = std::thread::Builder::new().name("bulkhead-user-objects".into());
         // Without a thread the next object's end tries again.
-        queue.has_thread = thread.spawn(|| work(driver)).is_ok();
+        queue.has_thread = thread.spawn(|| work(session)).is_ok();
     }
     MORE.notify_one();
 }
@@ -158,12 +129,12 @@ fn next() -> Option<Job> {
     queue.jobs.pop_front()
 }
 
-fn work(driver: &Driver) {
+fn work(session: &Session) {
     while let Some(job) = next() {
         match job {
             Job::Release(last, objects) => {
                 // Where the work is lost nothing uses the objects either.
-                last.map(|fence| driver.session.wait(fence).is_ok());
+                last.map(|fence| session.wait(fence).is_ok());
                 drop(objects);
             }
             Job::Destroy(HostFunction(function), data) => function(data.pointer()),
@@ -175,75 +146,8 @@ impl Drop for UserObject {
     fn drop(&mut self) {
         if let Some(handle) = self.handle.get() {
             // Its own entry, which nobody else takes out.
-            self.driver.graphs.objects.remove(*handle).ok();
-            later(self.driver, Job::Destroy(self.destroy, self.data));
+            self.objects.remove(*handle).ok();
+            later(self.session, Job::Destroy(self.destroy, self.data));
         }
     }
-}
-
-fn check(count: u32) -> Answer {
-    if count == 0 || count > COUNT_MAX { Err(Status::INVALID_VALUE) } else { Ok(()) }
-}
-
-fn find(driver: &Driver, handle: u64) -> Result<(Arc<Named>, Arc<UserObject>), Status> {
-    let named = driver.graphs.objects.get(handle).map_err(|_| Status::INVALID_VALUE)?;
-    let object = named.object.upgrade().ok_or(Status::INVALID_VALUE)?;
-    Ok((named, object))
-}
-
-pub(crate) fn create(to: Out<u64>, data: Callback, destroy: HostFunction, count: u32, flags: u32) -> Answer {
-    check(count)?;
-    if flags != UNSYNCHRONIZED {
-        return Err(Status::INVALID_VALUE);
-    }
-    let driver = driver()?;
-    keep()?;
-    let object = Arc::new(UserObject { driver, handle: OnceLock::new(), destroy, data });
-    let own = Mutex::new(Held { count: count.into(), object: None });
-    let named = Arc::new(Named { object: Arc::downgrade(&object), own });
-    let handle = driver.graphs.objects.insert(named.clone())?;
-    object.handle.get_or_init(|| handle);
-    named.own.lock().object = Some(object);
-    to.set(handle);
-    Ok(())
-}
-
-pub(crate) fn retain(handle: u64, count: u32) -> Answer {
-    check(count)?;
-    let (named, object) = find(driver()?, handle)?;
-    named.own.lock().add(object, count);
-    Ok(())
-}
-
-pub(crate) fn release(handle: u64, count: u32) -> Answer {
-    check(count)?;
-    let (named, _object) = find(driver()?, handle)?;
-    let released = named.own.lock().release(count)?;
-    drop(released);
-    Ok(())
-}
-
-pub(crate) fn retain_by_graph(handle: u64, object: u64, count: u32, flags: u32) -> Answer {
-    check(count)?;
-    if flags & !MOVE != 0 {
-        return Err(Status::INVALID_VALUE);
-    }
-    let driver = driver()?;
-    let graph: Arc<Graph> = graph(driver, handle)?;
-    let (named, object) = find(driver, object)?;
-    if flags & MOVE != 0 {
-        named.own.lock().release(count)?;
-    }
-    graph.kept.lock().retain(object, count);
-    Ok(())
-}
-
-pub(crate) fn release_by_graph(handle: u64, object: u64, count: u32) -> Answer {
-    check(count)?;
-    let driver = driver()?;
-    let graph = graph(driver, handle)?;
-    let (_, object) = find(driver, object)?;
-    let released = graph.kept.lock().release(&object, count)?;
-    drop(released);
-    Ok(())
 }

@@ -3,48 +3,43 @@
 //! Where a program uses more than there are, those that come last share one that was made late, of a like kind: they work in its
 //! order, which CUDA allows, since no program may count on streams that run side by side. What they cannot share is a capture.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, atomic::Ordering},
-};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bulkhead_schema::limits::STREAMS_MAX;
 use parking_lot::{Mutex, RwLock};
 
-use super::{Order, Streams, Target};
-use crate::device::Session;
-use crate::driver::driver;
+use super::Order;
 use crate::handle::{Kind, encode, next_generation};
-use crate::report;
-use crate::status::{Answer, Status};
+use crate::status::Status;
 
 /// How many streams are made at once.
 pub(super) const AT_ONCE: usize = 32;
 /// What is said where no more can be made.
-pub(super) const ALL_IN_USE: &str =
-    "all 64 streams of the session are in use (some may be the library's): destroy some, or use fewer";
+pub(super) const ALL_IN_USE: &str = "all streams that the session may have are in use, 64 or as many as its limits say (`bulkhead status` tells; some may be \
+     the library's): destroy some, or use fewer";
 const _: () = assert!(STREAMS_MAX == 64);
 /// So many are made only for kinds of which there is none yet.
-const KEPT: usize = 4;
+pub(super) const KEPT: usize = 4;
 /// Such streams of a program at a time.
 const LATE_MAX: usize = 4096;
 
 /// What a stream was asked for as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Kinds {
-    order: Order,
-    priority: i32,
-    context: u64,
+    pub(super) order: Order,
+    pub(super) priority: i32,
+    pub(super) context: u64,
 }
 
 impl Kinds {
     /// Priorities are a hint.
-    fn is_same_but_for_priority(self, other: Kinds) -> bool {
+    pub(super) fn is_same_but_for_priority(self, other: Kinds) -> bool {
         (self.order, self.context) == (other.order, other.context)
     }
 
     /// A stream that the legacy one orders with can stand for one that it does not.
-    fn can_stand_for(self, other: Kinds) -> bool {
+    pub(super) fn can_stand_for(self, other: Kinds) -> bool {
         self.context == other.context && (self.order == other.order || other.order == Order::NonBlocking)
     }
 }
@@ -68,7 +63,7 @@ struct Place {
 pub(super) struct LateStreams {
     places: RwLock<Vec<Place>>,
     /// Those that were made, by handle, and for how many of them each stands.
-    made: Mutex<BTreeMap<u64, (Kinds, usize)>>,
+    pub(super) made: Mutex<BTreeMap<u64, (Kinds, usize)>>,
 }
 
 impl LateStreams {
@@ -121,80 +116,5 @@ impl LateStreams {
             place.late.take_if(|late| late.kinds.context == context);
         }
         self.made.lock().retain(|_, (kinds, _)| kinds.context != context);
-    }
-}
-
-impl Streams {
-    /// The stream of a place behind the session's, which is made now if it was not.
-    #[cold]
-    pub(super) fn made(&self, place: (usize, u32)) -> Result<Target, Status> {
-        let late = self.late.get(place)?;
-        let mut made = late.made.lock();
-        let handle = match *made {
-            Some(handle) => handle,
-            None => {
-                let session: &Session = &driver()?.session;
-                *made.insert(self.make_or_share(session, late.kinds)?)
-            }
-        };
-        drop(made);
-        self.named(handle)
-    }
-
-    /// Makes a stream, or has it be one that is there: where there are no more, and where the last few are kept for other kinds.
-    pub(super) fn make_or_share(&self, session: &Session, kinds: Kinds) -> Result<u64, Status> {
-        let mut made = self.late.made.lock();
-        let is_scarce = self.live() + KEPT >= self.slots.len();
-        if is_scarce && let Some(handle) = self.share(&mut made, kinds, Kinds::is_same_but_for_priority)? {
-            return Ok(handle);
-        }
-        match self.create_now(session, kinds.order, kinds.priority, kinds.context) {
-            Ok(handle) => {
-                made.insert(handle, (kinds, 1));
-                Ok(handle)
-            }
-            Err(Status::OUT_OF_MEMORY) => {
-                self.share(&mut made, kinds, Kinds::can_stand_for)?.ok_or_else(|| {
-                    report::once(ALL_IN_USE);
-                    Status::OUT_OF_MEMORY
-                })
-            }
-            Err(other) => Err(other),
-        }
-    }
-
-    /// The one of those that were made that `may` stand for another, and stands for fewest; of the same priority where one is.
-    fn share(
-        &self,
-        made: &mut BTreeMap<u64, (Kinds, usize)>,
-        kinds: Kinds,
-        may: fn(Kinds, Kinds) -> bool,
-    ) -> Result<Option<u64>, Status> {
-        let fits = made.iter_mut().filter(|(handle, (like, _))| {
-            let is_free =
-                || self.named(**handle).is_ok_and(|target| matches!(self.captures.of(target), Ok(None)));
-            may(*like, kinds) && is_free()
-        });
-        let least = fits.min_by_key(|(_, (like, sharers))| (like.priority != kinds.priority, *sharers));
-        let Some((handle, (_, sharers))) = least else { return Ok(None) };
-        *sharers += 1;
-        self.captures.shared.fetch_or(self.named(*handle)?.bit(), Ordering::SeqCst);
-        Ok(Some(*handle))
-    }
-
-    /// Destroys a stream that was made late, unless others share it.
-    pub(super) fn leave(&self, session: &Session, handle: u64) -> Answer {
-        let mut made = self.late.made.lock();
-        let target = self.named(handle)?;
-        if let Some((_, sharers)) = made.get_mut(&handle).filter(|(_, sharers)| *sharers > 1) {
-            *sharers -= 1;
-            if *sharers == 1 {
-                self.captures.shared.fetch_and(!target.bit(), Ordering::SeqCst);
-            }
-            return Ok(());
-        }
-        self.retire(session, target)?;
-        made.remove(&handle);
-        Ok(())
     }
 }

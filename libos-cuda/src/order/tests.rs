@@ -17,7 +17,7 @@ impl World {
 
     fn stream(&self, order: Order) -> (u64, Target) {
         let handle = self.streams.create(&self.session, order, 0, 1).unwrap();
-        (handle, self.streams.target(NullStream::Legacy, handle).unwrap())
+        (handle, self.streams.target(&self.session, handle).unwrap())
     }
 
     /// Submits work that the record can tell apart.
@@ -88,7 +88,7 @@ fn legacy_work_waits_for_a_stream_that_was_destroyed() {
     world.asked();
     world.streams.destroy(&world.session, handle).unwrap();
     assert_eq!(world.asked(), ["0 waits for 1", "destroy 1"]);
-    assert_eq!(world.streams.target(NullStream::Legacy, handle), Err(Status::INVALID_HANDLE));
+    assert_eq!(world.streams.target(&world.session, handle), Err(Status::INVALID_HANDLE));
     assert_eq!(world.streams.destroy(&world.session, handle), Err(Status::INVALID_HANDLE));
 }
 
@@ -100,7 +100,7 @@ fn a_stream_in_a_used_slot_has_another_handle() {
     let (new, target) = world.stream(Order::NonBlocking);
     assert_eq!(target.stream.index(), 1);
     assert_ne!(old, new);
-    assert_eq!(world.streams.target(NullStream::Legacy, old), Err(Status::INVALID_HANDLE));
+    assert_eq!(world.streams.target(&world.session, old), Err(Status::INVALID_HANDLE));
 }
 
 #[test]
@@ -119,8 +119,8 @@ fn the_end_of_a_context_destroys_its_streams_and_no_others() {
     let (mine, _) = world.stream(Order::Blocking);
     let other = world.streams.create(&world.session, Order::Blocking, 0, 2).unwrap();
     world.streams.end(&world.session, 1);
-    assert_eq!(world.streams.target(NullStream::Legacy, mine), Err(Status::INVALID_HANDLE));
-    assert!(world.streams.target(NullStream::Legacy, other).is_ok());
+    assert_eq!(world.streams.target(&world.session, mine), Err(Status::INVALID_HANDLE));
+    assert!(world.streams.target(&world.session, other).is_ok());
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn streams_beyond_those_of_a_session_share_one_that_was_made_late() {
     assert_eq!(asked(Order::Blocking, 0), Ok(blocking));
     // Whoever shares cannot capture, until it is the only one.
     let shared = *handles.last().unwrap();
-    let target = world.streams.named(shared).unwrap();
+    let target = world.streams.named(&world.session, shared).unwrap();
     let refuse = || world.streams.captures.refuse_shared(target);
     assert_eq!(refuse(), Err(Status::STREAM_CAPTURE_UNSUPPORTED));
     let first = handles.iter().position(|handle| *handle == shared).unwrap();
@@ -255,7 +255,7 @@ fn streams_beyond_those_of_a_session_share_one_that_was_made_late() {
     world.streams.destroy(&world.session, *late.last().unwrap()).unwrap();
     let destroyed = format!("destroy {}", target.stream.index());
     assert!(world.asked().contains(&destroyed));
-    assert!(world.streams.named(shared).is_err());
+    assert!(world.streams.named(&world.session, shared).is_err());
 }
 
 /// The place of a stream that was asked for and is made later.

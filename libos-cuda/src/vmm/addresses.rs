@@ -4,8 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use super::PAGE_BYTES;
 use crate::device::{Error, ErrorCode, Reservation, Session};
+
+/// What memory and mappings are multiples of.
+pub(crate) const PAGE_BYTES: u64 = 2 << 20;
 
 /// What several small ranges are cut from.
 const CHUNK_BYTES: u64 = 1 << 30;

@@ -32,7 +32,7 @@ pub fn cost(row: &Row, instruction: &Instruction) -> u64 {
         },
         (_, "wmma.load" | "wmma.store") => 64,
         (_, "mma" | "wmma.mma" | "ldmatrix" | "stmatrix" | "movmatrix") => 16,
-        // Whose order all the device or the system sees: as a fence.
+        // As a fence.
         (Treatment::Load | Treatment::Store, _) if is_ordered(instruction) => 64,
         // It may be the host's: a word of each of 264 blocks of 1,024 threads takes 0.37 ms there (an H200).
         (Treatment::Load | Treatment::Store, _) if global => 16,
@@ -58,10 +58,10 @@ pub fn cost(row: &Row, instruction: &Instruction) -> u64 {
     }
 }
 
-/// Whether an access acquires or releases for more than its block.
+/// Whether an access acquires or releases, be that for its block only: ptxas writes a fence beside it.
 fn is_ordered(instruction: &Instruction) -> bool {
-    let has = |word: &str| instruction.modifiers.iter().any(|modifier| modifier == word);
-    (has("acquire") || has("release") || has("acq_rel")) && !has("cta")
+    let is = |modifier: &String| matches!(modifier.as_str(), "acquire" | "release" | "acq_rel");
+    instruction.modifiers.iter().any(is)
 }
 
 /// What a wait for lanes of a warp counts. Where they are apart ptxas goes around it for each lane: some ten instructions, 190
@@ -91,6 +91,10 @@ fn pure_cost(row: &Row, instruction: &Instruction) -> u64 {
         "mad24" | "mul24" if has("hi") => 16,
         "isspacep" | "testp" => 12,
         "set" | "setp" | "mad" | "madc" | "sad" if is_short => 12,
+        "shl" | "shr" if is_short || has("b16") => 8,
+        "add" | "sub" if has("sat") && has("s32") => 8,
+        "abs" | "cnot" if is_wide || has("b64") => 8,
+        "cvt" if has("sat") && (is_short || has("s8") || has("u8")) => 8,
         "rcp" | "sqrt" | "rsqrt" | "mul24" | "mad24" => 8,
         "bfi" => 4,
         "min" | "max" | "clz" | "popc" if is_wide || has("b64") => 8,

@@ -64,8 +64,8 @@ impl<'a> Pass<'a> {
         let mut left = lead.as_slice();
         for access in accesses.iter() {
             if is_reserved_address(access) {
-                let known = (&self.numbers, self.is_fast);
-                let (rest, rests) = sequence::check(left, access, &self.declared, known)?;
+                let (rest, rests) =
+                    sequence::check(left, access, &self.declared, &self.numbers, self.is_fast)?;
                 left = rest;
                 self.terms.dynamic_shared_min = self.terms.dynamic_shared_min.max(rests.dynamic);
                 if let Some((root, bytes)) = rests.aligned {

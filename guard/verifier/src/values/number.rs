@@ -391,7 +391,8 @@ pub fn refined(known: Option<Number>, (low, high): (i128, i128), width: Width) -
 pub fn turns(
     first: Number,
     step: i128,
-    (order, sign): (Order, Option<Sign>),
+    order: Order,
+    sign: Option<Sign>,
     bound: Number,
     width: Width,
 ) -> Option<i128> {

@@ -259,8 +259,7 @@ fn what_was_exported_is_handed_on_and_holds_up_its_own_link_only() {
             let (packets, theirs) = Packets::pair().unwrap();
             let theirs = Packets::new(theirs).unwrap();
             let to = Link::start(packets, LINGER).unwrap();
-            let adopted =
-                to.call_with_passed(1, (exported().await, None), |mut request| request.set_drain(1));
+            let adopted = to.call_with_passed(1, exported().await, None, |mut request| request.set_drain(1));
             assert!(theirs.wait().await.unwrap(), "it comes with a descriptor");
             drop(exported().await);
             // What comes next waits until that is closed, which is too long.

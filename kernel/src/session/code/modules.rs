@@ -135,7 +135,7 @@ impl Session {
         let accepted = Accepted { object: view.object, number, known, badge };
         self.gates.borrow_mut().insert(handle, accepted);
         let granted = self.ask(Vec::new(), |request| {
-            self.write_grant(request.init_grant_module(), (number, badge));
+            self.write_grant(request.init_grant_module(), number, badge);
         });
         if let Err(error) = granted.await.and_then(|answer| self.done(&answer)) {
             // There is nothing to be revoked there.
@@ -150,7 +150,7 @@ impl Session {
         Ok(held)
     }
 
-    fn write_grant(&self, mut grant: executor_capnp::grant_module::Builder<'_>, (number, badge): (u32, u64)) {
+    fn write_grant(&self, mut grant: executor_capnp::grant_module::Builder<'_>, number: u32, badge: u64) {
         grant.set_module(number);
         grant.set_session(self.id);
         grant.set_caller(self.id.into());
@@ -162,7 +162,7 @@ impl Session {
         let gates = self.gates.borrow();
         let grant = |gates: &Accepted| {
             standby.link.call(Some(self.id), Vec::new(), |request| {
-                self.write_grant(request.init_grant_module(), (gates.number, gates.badge));
+                self.write_grant(request.init_grant_module(), gates.number, gates.badge);
             })
         };
         gates.values().map(grant).collect()

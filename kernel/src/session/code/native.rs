@@ -76,7 +76,8 @@ impl Session {
     pub(crate) async fn native_variable(
         self: Rc<Self>,
         image: Handle,
-        (name, number): (String, u64),
+        name: String,
+        number: u64,
     ) -> Result<(Reference, (Handle, u64, u64), Charge), Error> {
         self.live()?;
         let _change = self.change()?;
@@ -112,7 +113,8 @@ impl Session {
     /// Asks its driver what changes nothing.
     pub(crate) async fn ask_driver(
         self: Rc<Self>,
-        (entry, question): (Handle, Question),
+        entry: Handle,
+        question: Question,
         words: Vec<u64>,
     ) -> Result<Vec<u64>, Error> {
         self.live()?;
@@ -183,7 +185,8 @@ impl Session {
     pub(crate) async fn native_entry(
         self: Rc<Self>,
         image: Handle,
-        (name, number): (String, u64),
+        name: String,
+        number: u64,
     ) -> Result<(Reference, Handle, Rc<EntryInfo>, Charge), Error> {
         self.live()?;
         let _change = self.change()?;

@@ -123,7 +123,7 @@ impl Session {
             lender.may_move().await;
         }
         self.may_move().await;
-        let lender = self.lender(given, &thing, (view, access), place)?;
+        let lender = self.lender(given, &thing, view, access, place)?;
         self.await_lender(&lender, EXPORT_PATIENCE, lender.be_resident_for_another()).await?;
         let _lent = lender.change()?;
         // The child is there first: whatever is revoked from here on revokes it too.
@@ -171,7 +171,8 @@ impl Session {
         &self,
         given: &Session,
         thing: &Object,
-        (view, access): (View, Access),
+        view: View,
+        access: Access,
         place: Where,
     ) -> Result<Rc<Session>, Error> {
         let unsupported =
@@ -259,7 +260,8 @@ impl Session {
         lender: &Session,
         mapping: &Mapping<Self>,
         piece: Part,
-        (from, to): (Range, Range),
+        from: Range,
+        to: Range,
     ) -> Result<Answer, Error> {
         // It may wait for long until this session's executor reads it.
         let on_the_way = self.charge(Resource::Descriptors, 1)?;
@@ -278,7 +280,7 @@ impl Session {
         self.note_asked();
         // Where nobody waits for the answer it may be mapped all the same.
         mapping.uncertain.set(Some(piece));
-        let imported = self.link().call_with_passed(self.id, (descriptor, Some(on_the_way)), |request| {
+        let imported = self.link().call_with_passed(self.id, descriptor, Some(on_the_way), |request| {
             write_range(request.init_import_arena(), self.id, to);
         });
         let answer = mapping
@@ -319,7 +321,7 @@ impl Session {
                 });
                 shared.await?
             } else {
-                self.import(lender, mapping, piece, (from, to)).await?
+                self.import(lender, mapping, piece, from, to).await?
             };
             self.done(&shared)?;
             mapping.parts.borrow_mut().push(piece);

@@ -45,8 +45,8 @@ impl Session {
         });
         is_done(link, &added.await?)?;
         if let Some(memory) = adopted {
-            let adopted = link
-                .call_with_passed(self.id, (memory, None), |mut request| request.set_adopt_module(number));
+            let adopted =
+                link.call_with_passed(self.id, memory, None, |mut request| request.set_adopt_module(number));
             is_done(link, &adopted.await?)?;
         }
         if let Some(memory) = host {

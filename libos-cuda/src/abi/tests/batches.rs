@@ -139,7 +139,7 @@ fn a_source_that_ends_with_the_call_is_read_by_then() {
         });
     };
     let session = &driver().unwrap().session;
-    let target = driver().unwrap().streams.target(NullStream::Legacy, stream).unwrap();
+    let target = driver().unwrap().target(NullStream::Legacy, stream).unwrap();
     session.hold(target.stream);
     batch(1);
     batch(3);

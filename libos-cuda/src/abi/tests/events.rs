@@ -393,7 +393,7 @@ fn an_event_of_a_context_stands_for_all_its_streams_and_its_later_work_waits() {
     ok(unsafe { cuEventCreate(&raw mut event, 2) });
     let memory = allocate(64);
     let session = &driver().unwrap().session;
-    let target = |handle| driver().unwrap().streams.target(NullStream::Legacy, handle).unwrap();
+    let target = |handle| driver().unwrap().target(NullStream::Legacy, handle).unwrap();
     let held = target(one);
     session.hold(held.stream);
     ok(unsafe { cuMemsetD32Async(memory, 1, 16, one) });

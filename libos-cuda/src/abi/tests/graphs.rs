@@ -77,7 +77,7 @@ pub(super) fn event() -> u64 {
 }
 
 pub(super) fn number(stream: u64) -> u32 {
-    driver().unwrap().streams.target(NullStream::Legacy, stream).unwrap().stream.index()
+    driver().unwrap().target(NullStream::Legacy, stream).unwrap().stream.index()
 }
 
 pub(super) fn asked() -> Vec<Asked> {

@@ -120,7 +120,7 @@ fn an_object_lasts_until_the_launch_that_may_use_it_is_done() {
     }
     ok(unsafe { cuGraphInstantiateWithFlags(&raw mut exec, graphs[0], 0) });
     ok(unsafe { cuGraphDestroy(graphs[0]) });
-    let target = driver().unwrap().streams.target(NullStream::Legacy, stream).unwrap();
+    let target = driver().unwrap().target(NullStream::Legacy, stream).unwrap();
     let session = &driver().unwrap().session;
     let memory = allocate(64);
     session.hold(target.stream);

@@ -8,7 +8,8 @@ use bulkhead_client::Export;
 use parking_lot::Mutex;
 
 use super::super::{Error, Handle, SturdyToken};
-use super::{Asked, DeviceRange, Fence, HostSpan, PAGE_BYTES, State};
+use super::state::State;
+use super::values::{Asked, DeviceRange, Fence, HostSpan, PAGE_BYTES};
 
 /// A closed barrier; dropping it opens it.
 pub(crate) struct Barrier {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bulkhead_schema::RefusedEntry;
 
 use super::super::{Error, ErrorCode, Handle};
+use super::values::{DeviceRange, Heap, error};
 use super::variables::Variables;
-use super::{DeviceRange, Heap, error};
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parameter {
@@ -72,4 +72,36 @@ impl Image {
     pub(crate) fn heap(&self) -> Option<Heap> {
         None
     }
+}
+
+impl Image {
+    pub(crate) fn ranges(&self) -> Vec<(u64, u64)> {
+        Vec::new()
+    }
+
+    pub(crate) fn variable_around(&self, _address: u64) -> Option<(u64, u64)> {
+        None
+    }
+}
+
+/// Offsets and sizes of parameters as in `.param .u64 name, .param .align 4 .b8 name[12]`.
+pub(super) fn parameters(list: &str) -> Vec<Parameter> {
+    let mut found = Vec::new();
+    let mut end = 0u32;
+    for parameter in list.split(',').filter(|parameter| parameter.contains(".param")) {
+        let word = |prefix: &str| {
+            parameter.split_whitespace().find_map(|word| word.strip_prefix(prefix)?.parse::<u32>().ok())
+        };
+        let element = [".u", ".s", ".b", ".f"].iter().find_map(|prefix| word(prefix)).unwrap_or(64) / 8;
+        let count =
+            parameter.split_once('[').and_then(|(_, rest)| rest.split(']').next()?.parse().ok()).unwrap_or(1);
+        let align = parameter
+            .split_once(".align")
+            .and_then(|(_, rest)| rest.split_whitespace().next()?.parse().ok())
+            .unwrap_or(element);
+        let offset = end.next_multiple_of(align);
+        found.push(Parameter { offset, bytes: element * count });
+        end = offset + element * count;
+    }
+    found
 }

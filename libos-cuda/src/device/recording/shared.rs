@@ -9,31 +9,6 @@ use parking_lot::Mutex;
 use super::{Asked, Buffer, DeviceRange, HostBuffer, Session, State, error};
 use crate::device::{Error, ErrorCode, SturdyToken, Uses};
 
-/// What other sessions have.
-#[derive(Default)]
-pub(super) struct Elsewhere {
-    /// What they exported: sizes by token.
-    pub(super) exported: Vec<(SturdyToken, u64)>,
-    /// What is in it, where that is not zeros.
-    pub(super) contents: Vec<(SturdyToken, Vec<u8>)>,
-    /// What was imported, and as which buffer.
-    pub(super) imported: Vec<(SturdyToken, u32)>,
-    /// Points to signal, this session's as well.
-    pub(super) signals: Vec<SturdyToken>,
-    pub(super) signals_made: u8,
-}
-
-impl Elsewhere {
-    fn bytes(&self, token: SturdyToken) -> Result<u64, Error> {
-        let known = self.exported.iter().find(|(known, _)| *known == token);
-        known.map(|(_, bytes)| *bytes).ok_or_else(not_good)
-    }
-}
-
-fn not_good() -> Error {
-    Error::new(ErrorCode::NotFound, "the token is not good")
-}
-
 /// Memory of another session's, or without a place.
 pub(crate) struct Share {
     memory: Arc<Buffer>,

@@ -1,16 +1,7 @@
 //! Where an image's variables lie.
 
-use super::{Buffer, DeviceRange, HostSpan, Image};
-
-impl Image {
-    pub(crate) fn ranges(&self) -> Vec<(u64, u64)> {
-        Vec::new()
-    }
-
-    pub(crate) fn variable_around(&self, _address: u64) -> Option<(u64, u64)> {
-        None
-    }
-}
+use super::buffers::Buffer;
+use super::values::{DeviceRange, HostSpan};
 
 /// Images have none here.
 pub(crate) struct Variables(Buffer);

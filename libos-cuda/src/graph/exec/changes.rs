@@ -1,5 +1,6 @@
 //! Changes of executable graphs: of one node, or of all to those of a graph of the same shape.
 
+use super::kept::KeptByExec;
 use super::native::is_same;
 use super::{Exec, State, exec};
 use crate::abi::{
@@ -9,7 +10,6 @@ use crate::abi::{
 use crate::driver::{Driver, driver};
 use crate::graph::flat::{Step, flatten};
 use crate::graph::parameters::{CHILD, any, check_context, host, kernel, kernel_of_context};
-use crate::graph::user_object::KeptByExec;
 use crate::graph::{Work, graph};
 use crate::status::{Answer, Status};
 

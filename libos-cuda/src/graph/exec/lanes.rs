@@ -2,10 +2,9 @@
 
 use parking_lot::Mutex;
 
-use crate::abi::NullStream;
-use crate::driver::Driver;
-use crate::order::{Order, Target};
-use crate::stream::PRIORITY_LEAST;
+use crate::device::Session;
+use crate::order::{Order, Streams, Target};
+use crate::priorities::PRIORITY_LEAST;
 
 /// How many there are at most: a session has 64 streams, and they are the program's.
 const STREAMS: usize = 8;
@@ -34,9 +33,14 @@ pub(super) struct Taken<'a> {
 
 impl Lanes {
     /// As many streams as a launch wants, or as there are that no launch into another stream may hold.
-    pub(super) fn take(&self, driver: &Driver, target: Target, count: usize) -> Taken<'_> {
+    pub(super) fn take(
+        &self,
+        streams: &Streams,
+        session: &Session,
+        target: Target,
+        count: usize,
+    ) -> Taken<'_> {
         let owner = target.stream.index();
-        let session = &driver.session;
         let mut targets = vec![target];
         let mut lanes = self.lanes.lock();
         for own in [true, false] {
@@ -53,8 +57,8 @@ impl Lanes {
         }
         while targets.len() < count && lanes.len() < STREAMS {
             // Of no context: they outlive all of them.
-            let made = driver.streams.create(session, Order::NonBlocking, PRIORITY_LEAST, 0);
-            let Ok(target) = made.and_then(|handle| driver.streams.target(NullStream::Legacy, handle)) else {
+            let made = streams.create(session, Order::NonBlocking, PRIORITY_LEAST, 0);
+            let Ok(target) = made.and_then(|handle| streams.target(session, handle)) else {
                 break;
             };
             lanes.push(Lane { target, owner, submitting: 1 });

@@ -10,19 +10,11 @@ use std::sync::Arc;
 use super::super::flat::Step;
 use super::super::plan::Plan;
 use super::super::work::Work;
-use crate::device::{Domain, Fence, Graph, GraphWork, Stream};
+use super::Native;
+use crate::device::{Domain, Fence, GraphWork, Stream};
 use crate::driver::Driver;
 use crate::status::Status;
 use crate::{copy_shaped, fill};
-
-/// The device's graph of an executable one.
-pub(super) struct Native {
-    graph: Graph,
-    /// The node of each step.
-    nodes: Vec<u32>,
-    /// Steps that do something else since the last launch.
-    changed: BTreeSet<usize>,
-}
 
 /// Calls `then` with what a step has a node do; `None` where no node does that.
 fn with_node<R>(driver: &'static Driver, work: &Work, then: impl FnOnce(&GraphWork<'_>) -> R) -> Option<R> {
@@ -64,11 +56,6 @@ impl Native {
         }
         graph.finish().ok()?;
         Some(Native { graph, nodes, changed: BTreeSet::new() })
-    }
-
-    /// Notes that a step does something else.
-    pub(super) fn note(&mut self, step: usize) {
-        self.changed.insert(step);
     }
 
     /// Launches it, with what has changed; `None` where something changed to what no node does, and nothing was launched.

@@ -234,7 +234,7 @@ fn no_loop_turns_more_often_than_is_counted() {
                     let bound = Number::between(from, to);
                     for order in ORDERS {
                         for sign in [Some(Sign::Signed), Some(Sign::Unsigned), None] {
-                            let Some(most) = turns(first, step, (order, sign), bound, WIDTH) else {
+                            let Some(most) = turns(first, step, order, sign, bound, WIDTH) else {
                                 continue;
                             };
                             counted += 1;

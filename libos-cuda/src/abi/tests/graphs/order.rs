@@ -61,7 +61,7 @@ fn a_launch_does_not_wait_for_host_functions_that_nothing_comes_behind() {
     }
     let exec = instantiate(graph);
     ORDER.lock().clear();
-    let target = driver().unwrap().streams.target(NullStream::Legacy, one).unwrap();
+    let target = driver().unwrap().target(NullStream::Legacy, one).unwrap();
     // Without work there is nothing that could be held.
     let memory = allocate(64);
     driver().unwrap().session.hold(target.stream);
