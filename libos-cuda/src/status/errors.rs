@@ -27,7 +27,10 @@ impl Status {
                 Some("the log of `bulkhead serve` says why")
             }
             ErrorCode::SessionLost => Some("the log of `bulkhead serve` says who ended it, and why"),
-            ErrorCode::LaunchTimeout => Some("`bulkhead serve` says which kernel, and why"),
+            ErrorCode::LaunchTimeout => Some(
+                "the log of `bulkhead serve` says which kernel, and why: a kernel may run for `--kernel-seconds`, and for \
+                 `--loading-seconds` where another program waits to load its code",
+            ),
             ErrorCode::Revoked => {
                 taken_back = revoked(&gates::modules());
                 Some(taken_back.as_str())
