@@ -210,6 +210,12 @@ fn of_gates(reason: &str) -> String {
     if reason.contains("a gate's module without `.visible` functions") {
         return "no function is marked BULKHEAD_GATE".to_owned();
     }
+    if let Some((_, name)) = reason.split_once("an entry beside gates, ") {
+        let name = source::readable(name.trim_matches('`'));
+        return format!(
+            "a file of gates may not have a `__global__` function: `{name}` belongs in another file"
+        );
+    }
     if let Some((call, _)) = reason.split_once(", which has no body here and is no gate") {
         return format!("{call}: gates call what stands in their file, and have no printf, malloc or assert");
     }
@@ -273,7 +279,8 @@ fn source_line(text: &str, line: usize) -> Option<(String, usize)> {
     // What is wrong with a function as a whole, or a parameter, is told before its first line.
     let lines: Vec<&str> = text.lines().collect();
     let up_to = lines.get(..line)?;
-    let begin = up_to.iter().rposition(|line| line.contains(".func")).unwrap_or(0);
+    let begins = |line: &str| line.contains(".func") || line.contains(".entry");
+    let begin = up_to.iter().rposition(|line| begins(line)).unwrap_or(0);
     let before = up_to.get(begin..)?.iter().rfind(|line| is_loc(line));
     let loc = before.or_else(|| lines.get(line..)?.iter().find(|line| is_loc(line)))?;
     let own = loc.rsplit_once("inlined_at").map_or(loc.trim_start().strip_prefix(".loc")?, |(_, at)| at);
@@ -445,6 +452,12 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_is_told_by_its_own_line_and_not_by_that_of_the_function_before_it() {
+        let text = ".file 1 \"gates.cu\"\n.visible .func g()\n{\n\t.loc\t1 4 0\n\tret;\n}\n.visible .entry k()\n{\n\t.loc\t1 3 0\n\tret;\n}\n";
+        assert_eq!(source_line(text, 7), Some(("gates.cu".to_owned(), 3)));
+    }
+
+    #[test]
     fn authors_of_gates_are_told_in_their_own_terms() {
         for (reason, told) in [
             ("a guarded session does not support a barrier in a gate", "a gate may not have a barrier"),
@@ -452,6 +465,10 @@ mod tests {
                 "a guarded session does not support the carry flag in a gate",
                 "a gate may not have the carry flag, which its callers could read: compute with 64 bits, and see by a \
                  comparison (`sum < a`) whether a sum went over",
+            ),
+            (
+                "a guarded session does not support an entry beside gates, `_Z5strayPi`",
+                "a file of gates may not have a `__global__` function: `stray(int*)` belongs in another file",
             ),
             (
                 "a guarded session does not support a gate's module without `.visible` functions",
