@@ -125,6 +125,16 @@ fn a_program_that_is_to_run_on_another_device_than_the_kernel_that_serves_has_is
 }
 
 #[test]
+fn whoever_names_a_socket_by_variable_means_that_kernel_as_with_the_option() {
+    let mut named = bulkhead(&["run", "--", "echo", "started"]);
+    let refused = run(named.env("BULKHEAD_SOCKET", "/nowhere/kernel.sock"), PATIENCE);
+    assert_eq!((refused.code(), refused.stdout.as_str()), (Some(1), ""), "{}", refused.told());
+    for told in ["BULKHEAD_SOCKET /nowhere/kernel.sock", "`bulkhead serve`"] {
+        assert!(refused.stderr.contains(told), "{told}: {}", refused.told());
+    }
+}
+
+#[test]
 fn who_asks_for_a_gpu_that_is_not_there_is_told_of_the_software_gpu() {
     if done(&["doctor", "--backend"]).stdout.trim() == "cuda" {
         return skipped("there is a GPU");
