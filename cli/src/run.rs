@@ -24,9 +24,10 @@ use crate::{
     software::Software,
 };
 
+/// The socket of the kernel that is meant.
+const SOCKET: &str = "BULKHEAD_SOCKET";
 /// Where programs look for shared libraries first.
 const LIBRARIES: &str = "LD_LIBRARY_PATH";
-const SOCKET: &str = "BULKHEAD_SOCKET";
 /// Where they look for other programs.
 const PROGRAMS: &str = "PATH";
 /// And where, if nothing says it.

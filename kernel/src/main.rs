@@ -19,10 +19,11 @@ fn main() -> ExitCode {
     if let Err(error) = close_inherited() {
         return fail(&format!("close what was inherited: {error}"));
     }
-    if let Err(error) = make_room_for_descriptors() {
-        return fail(&format!("as many open files as there may be: {error}"));
-    }
+    let room = make_room_for_descriptors();
     log::begin("warn,bulkhead::audit::session=info", "");
+    if let Err(error) = room {
+        tracing::warn!(%error, "there is no room for many descriptors: clients may have to wait for some");
+    }
     let done = bulkhead_kernel::run(config, Box::pin(interrupted()));
     log::end();
     match done {

@@ -72,7 +72,9 @@ pub fn run(socket: OwnedFd, options: impl Into<Options>, patience: Patience) -> 
         isolated,
         launch_singly,
     } = options.into();
-    make_room_for_descriptors()?;
+    if let Err(error) = make_room_for_descriptors() {
+        tracing::warn!(%error, "there is no room for many descriptors: sessions may have to wait for some");
+    }
     if let Some(path) = profile {
         software.profiler = Some(profile::serve(&path)?);
     }

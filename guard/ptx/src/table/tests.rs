@@ -278,6 +278,14 @@ fn what_takes_long_costs_much() {
         ("st.release.sys.global.u32 [%d1], %r1;", 64),
         ("ld.acquire.gpu.global.u32 %r1, [%d1];", 64),
         ("atom.acq_rel.sys.shared.add.u32 %r1, [%d1], %r1;", 64),
+        ("st.release.cta.shared.u32 [%r1], %r1;", 64),
+        ("atom.acq_rel.cta.shared.add.u32 %r1, [%r1], %r1;", 64),
+        ("shr.s16 %h1, %h1, %r1;", 7),
+        ("shl.b16 %h1, %h1, %r1;", 7),
+        ("add.sat.s32 %r1, %r1, %r1;", 6),
+        ("abs.s64 %d1, %d1;", 6),
+        ("cnot.b64 %d1, %d1;", 6),
+        ("cvt.sat.s16.u16 %h1, %h1;", 6),
         ("mul.hi.s64 %d1, %d1, %d1;", 19),
         ("mad.hi.u64 %d1, %d1, %d1, %d1;", 10),
         ("bfe.s64 %d1, %d1, %r1, %r1;", 20),
@@ -293,8 +301,7 @@ fn what_takes_long_costs_much() {
         ("barrier.sync 0;", 32),
         ("nanosleep.u32 100000;", 100_000),
     ] {
-        let registers =
-            ".reg .pred %p<2>;\n.reg .b32 %r<2>;\n.reg .b64 %d<2>;\n.reg .f32 %f<2>;\n.reg .f64 %g<2>;\n";
+        let registers = ".reg .pred %p<2>;\n.reg .b16 %h<2>;\n.reg .b32 %r<2>;\n.reg .b64 %d<2>;\n.reg .f32 %f<2>;\n.reg .f64 %g<2>;\n";
         let top = ".version 8.0\n.target sm_75\n.address_size 64\n.entry k()\n{\n";
         let module = parse(&format!("{top}{registers}{text}\n}}")).unwrap();
         let Some(Item::Function(Function { body: Some(body), .. })) = module.items.first() else {
