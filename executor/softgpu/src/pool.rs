@@ -88,6 +88,11 @@ impl Job {
         warps * self.grid().program.warp_bytes() + u64::from(self.grid().shared_bytes())
     }
 
+    /// Whether one of its blocks could begin now: not where others stand before it in the queue for room.
+    fn has_room(&self) -> bool {
+        self.grid().together || self.room.could_take(self.block_bytes())
+    }
+
     /// A block that has not begun, where there is room for it.
     fn block(&self, patience: Patience) -> Option<Block> {
         // Those of a grid that is on the device as a whole have theirs already.
@@ -132,7 +137,7 @@ impl Job {
                 if stay.is_some_and(|stay| now.duration_since(since) > stay) {
                     return;
                 }
-                let patience = if stay.is_none() { IN_TURN } else { Patience::Within(WAIT) };
+                let patience = if stay.is_none() { IN_TURN } else { Patience::None };
                 match start(&mut spare, patience) {
                     Some(block) => resident.push_back(block),
                     // Whose launch it is waits for room.
@@ -334,20 +339,25 @@ impl Shared {
         }
     }
 
-    /// Joins the launch with the fewest helpers that has blocks left.
+    /// Joins the launch with the fewest helpers that has blocks left, and room for one. Where a launch waits for room, helpers
+    /// do not wait with it: the first in the queue may need all of them.
     fn next_job(&self) -> Option<Arc<Job>> {
         let mut jobs = self.jobs.lock();
         loop {
             if jobs.closed {
                 return None;
             }
-            let open = jobs.list.iter().filter(|job| job.has_more());
-            if let Some(job) = open.min_by_key(|job| *job.helpers.lock()) {
+            let open = || jobs.list.iter().filter(|job| job.has_more());
+            if let Some(job) = open().filter(|job| job.has_room()).min_by_key(|job| *job.helpers.lock()) {
                 // Counted under the lock of the list, from which the stream takes the job before it waits.
                 *job.helpers.lock() += 1;
                 return Some(Arc::clone(job));
             }
-            self.more.wait(&mut jobs);
+            if open().next().is_some() {
+                self.more.wait_for(&mut jobs, WAIT);
+            } else {
+                self.more.wait(&mut jobs);
+            }
         }
     }
 }

@@ -27,13 +27,22 @@ struct Left {
 }
 
 impl Left {
-    fn take(&mut self, bytes: u64, launch: u64) -> bool {
-        if self.bytes < bytes || self.queue.front().is_some_and(|first| *first != launch) {
-            return false;
-        }
-        self.bytes -= bytes;
-        true
+    fn could_take(&self, bytes: u64, launch: u64) -> bool {
+        self.bytes >= bytes && self.queue.front().is_none_or(|first| *first == launch)
     }
+
+    fn take(&mut self, bytes: u64, launch: u64) -> bool {
+        let could = self.could_take(bytes, launch);
+        if could {
+            self.bytes -= bytes;
+        }
+        could
+    }
+}
+
+/// Bytes of a block that are counted. What is larger than all there is gets all.
+fn counted(bytes: u64) -> u64 {
+    if bytes <= SMALL { 0 } else { bytes.min(TOTAL) }
 }
 
 /// All of it.
@@ -55,9 +64,7 @@ impl Room {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Patience {
     None,
-    /// Waits for so long.
-    Within(Duration),
-    /// The same, and the launch stands in the queue from then on: somebody has to ask for it until all of its blocks have begun,
+    /// Waits for so long, and the launch stands in the queue from then on: somebody has to ask for it until all of its blocks have begun,
     /// or to [end the wait](Taker::stop_waiting).
     InTurn(Duration),
 }
@@ -84,9 +91,15 @@ impl Taker {
         }
     }
 
-    /// Room for so many bytes, if there is some. What is larger than all there is gets all.
+    /// Whether there is room for so many bytes now.
+    pub(crate) fn could_take(&self, bytes: u64) -> bool {
+        let bytes = counted(bytes);
+        bytes == 0 || self.room.left.lock().could_take(bytes, self.launch)
+    }
+
+    /// Room for so many bytes, if there is some.
     pub(crate) fn take(&self, bytes: u64, patience: Patience) -> Option<Taken> {
-        let bytes = if bytes <= SMALL { 0 } else { bytes.min(TOTAL) };
+        let bytes = counted(bytes);
         if bytes > 0 && !self.is_taken(bytes, patience) {
             return None;
         }
@@ -96,8 +109,8 @@ impl Taker {
     fn is_taken(&self, bytes: u64, patience: Patience) -> bool {
         let mut left = self.room.left.lock();
         let mut is_taken = left.take(bytes, self.launch);
-        if let (false, Patience::Within(long) | Patience::InTurn(long)) = (is_taken, patience) {
-            if matches!(patience, Patience::InTurn(_)) && !left.queue.contains(&self.launch) {
+        if let (false, Patience::InTurn(long)) = (is_taken, patience) {
+            if !left.queue.contains(&self.launch) {
                 left.queue.push_back(self.launch);
             }
             self.room.changed.wait_for(&mut left, long);
@@ -191,8 +204,7 @@ mod tests {
         let room = Arc::new(Room::new());
         let [running, gone, next] = [(); 3].map(|()| Taker::new(&room));
         let runs = running.take(TOTAL / 2, MOMENT).unwrap();
-        let elsewhere = Patience::Within(Duration::from_micros(1));
-        assert!(gone.take(TOTAL, elsewhere).is_none() && room.left.lock().queue.is_empty());
+        assert!(gone.take(TOTAL, Patience::None).is_none() && room.left.lock().queue.is_empty());
         assert!(gone.take(TOTAL, MOMENT).is_none());
         assert!(next.take(TOTAL / 4, Patience::None).is_none());
         drop(gone);

@@ -32,15 +32,20 @@ fn fills(machine: &Machine, at: u64, value: u32, words: u64) {
 #[test]
 fn blocks_that_wait_for_each_other_begin_together_whoever_else_waits_for_room() {
     // Where they did not, two in three passed all the same.
-    (0..6).for_each(|_| meet());
+    (0..6).for_each(|_| meet(2));
 }
 
-fn meet() {
-    const BLOCKS: u32 = 2;
-    const WORDS: usize = 2048;
-    let machine = &mut Machine::with(Options { threads: Some(2), ..common::options() });
+/// Each needs both threads of the pool, which others ask for help too that have no room yet.
+#[test]
+fn blocks_that_wait_for_each_other_begin_on_all_threads_whoever_else_waits_for_room() {
+    meet(3);
+}
+
+fn meet(blocks: u32) {
+    let words = 1024 * blocks as usize;
+    let machine = &mut Machine::with(Options { threads: Some(blocks as usize), ..common::options() });
     let goes_on = machine.upload_u32(&[0; 1024]);
-    let counts = machine.upload_u32(&[0; 4 * WORDS]);
+    let counts = machine.upload_u32(&vec![0; 4 * words]);
     // The second word counts those that have begun.
     let until = "st.local.u32 [array], 1; setp.ne.u32 %p, %lane, 0; @%p bra AGAIN; atom.global.add.u32 %a, [%at+4], 1; \
                  AGAIN: ld.volatile.global.u32 %a, [%at]; setp.eq.u32 %p, %a, 0; @%p bra AGAIN; \
@@ -55,7 +60,7 @@ fn meet() {
         thread::sleep(Duration::from_millis(20));
     }
     let streams: Vec<_> = (0..4)
-        .map(|index| launches(machine, meets.id, BLOCKS, counts + index * (WORDS * 4) as u64))
+        .map(|index| launches(machine, meets.id, blocks, counts + index * (words * 4) as u64))
         .collect();
     thread::sleep(Duration::from_millis(300));
     fills(machine, goes_on, 1, 1);
@@ -73,7 +78,7 @@ fn meet() {
     }
     let passed = waits.iter().filter(|wait| wait.is_finished()).count();
     // Whatever still waits goes on, so that the test ends.
-    fills(machine, counts, BLOCKS, (4 * WORDS) as u64);
+    fills(machine, counts, blocks, (4 * words) as u64);
     waits.into_iter().for_each(|wait| wait.join().unwrap().unwrap());
     assert_eq!(passed, 8);
 }
