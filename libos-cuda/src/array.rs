@@ -82,6 +82,8 @@ pub(crate) struct Array {
     pub(crate) slice_bytes: u64,
     /// 0 of an array of the driver's.
     pub(crate) address: u64,
+    /// The number of the allocation at that address.
+    allocation: u64,
     /// The driver's array, by its number: in isolated sessions, whose machine code reads arrays by its own instructions.
     pub(crate) number: Option<u64>,
 }
@@ -93,8 +95,7 @@ impl Drop for Array {
             let _gone = self.session.ask_driver(Question::FreeArray, None, &[number]);
             return;
         }
-        // With its context its memory went already.
-        let _gone = self.memory.release(self.address);
+        self.memory.release_same(self.address, self.allocation);
     }
 }
 

@@ -102,7 +102,7 @@ fn shaped(driver: &Driver, order: Order, to: &Side3d, from: &Side3d, shape: Shap
         (Some(array), None) => with_array(driver, order, array, (side(driver, from, shape)?, true), shape),
         (None, Some(array)) => with_array(driver, order, array, (side(driver, to, shape)?, false), shape),
         (Some(to), Some(from)) => {
-            let memory = memory::acquire(driver, 0, bytes as u64)?;
+            let memory = memory::acquire(driver, bytes as u64)?;
             let between = Side::dense(End::Device(memory), shape);
             let copied = with_array(driver, order, from, (between, false), shape)
                 .and_then(|()| with_array(driver, order, to, (between, true), shape));
@@ -151,7 +151,7 @@ fn with_array(driver: &Driver, order: Order, array: InArray, memory: (Side, bool
         let waits = order.until == Until::Done && to_array && driver.streams.may_overtake();
         return if waits { driver.session.wait(copied).map_err(|error| Status::of(&error)) } else { Ok(()) };
     }
-    let between = memory::acquire(driver, 0, shape.bytes()? as u64)?;
+    let between = memory::acquire(driver, shape.bytes()? as u64)?;
     let dense = Side::dense(End::Device(between), shape);
     let copied = if to_array {
         linear(driver, order, dense, side, shape)

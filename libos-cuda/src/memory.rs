@@ -112,9 +112,10 @@ impl Memory {
     }
 
     pub(crate) fn insert(&self, start: u64, bytes: u64, what: What, context: u64) -> Answer {
-        self.insert_pooled(start, bytes, what, context, None)
+        self.insert_pooled(start, bytes, what, context, None).map(drop)
     }
 
+    /// The number that the allocation has; no other has the same.
     pub(crate) fn insert_pooled(
         &self,
         start: u64,
@@ -122,7 +123,7 @@ impl Memory {
         what: What,
         context: u64,
         pooled: Option<Pooled>,
-    ) -> Answer {
+    ) -> Result<u64, Status> {
         // An image's variables come with it, also where it is loaded ahead and given back if the process moves.
         if !matches!(what, What::Variables(_)) {
             keep()?;
@@ -133,7 +134,8 @@ impl Memory {
         if let Some(freed) = &self.freed {
             freed.lock().forget(start, bytes);
         }
-        refused.map_err(|_| Status::UNKNOWN)
+        refused.map_err(|_| Status::UNKNOWN)?;
+        Ok(id)
     }
 
     /// What `bytes` from `address` on are; an error where they begin in an allocation and end beyond it.
@@ -262,8 +264,11 @@ impl Memory {
     }
 
     pub(crate) fn take(&self, address: u64, is: impl FnOnce(&What) -> bool) -> Result<Arc<Region>, Status> {
-        let taken =
-            self.map.write().remove(address, |region| is(&region.what)).ok_or(Status::INVALID_VALUE)?;
+        self.take_region(address, |region| is(&region.what))
+    }
+
+    fn take_region(&self, address: u64, is: impl FnOnce(&Region) -> bool) -> Result<Arc<Region>, Status> {
+        let taken = self.map.write().remove(address, |region| is(region)).ok_or(Status::INVALID_VALUE)?;
         self.note(&taken.what);
         Ok(taken)
     }
@@ -280,12 +285,15 @@ impl Memory {
             | What::Pinned(..)
             | What::Registered(_) => false,
         };
-        let freed = self.take(address, is_freed)?;
-        if matches!(freed.what, What::Device(_)) {
-            sanitize::freed(address);
+        self.take(address, is_freed).map(|region| freed(&region, address))
+    }
+
+    /// Frees the allocation that [`Self::insert_pooled`] gave this number, unless it went with its context: another may lie
+    /// there by now.
+    pub(crate) fn release_same(&self, address: u64, id: u64) {
+        if let Ok(region) = self.take_region(address, |region| region.id == id) {
+            freed(&region, address);
         }
-        drop(freed);
-        Ok(())
     }
 
     /// Keeps in mind what is freed.
@@ -310,5 +318,12 @@ impl Memory {
     /// The allocation that an address was in, where that was freed and nothing is there again.
     pub(crate) fn freed(&self, address: u64) -> Option<Freed> {
         self.freed.as_ref()?.lock().of(address)
+    }
+}
+
+/// Tells who looks for accesses to it.
+fn freed(region: &Region, address: u64) {
+    if matches!(region.what, What::Device(_)) {
+        sanitize::freed(address);
     }
 }

@@ -242,7 +242,7 @@ impl Objects {
         let failed = |error: crate::device::Error| Status::of(&error);
         let mut state = self.0.lock();
         if state.free.is_empty() {
-            let block = memory::acquire(driver, 0, BLOCK * DESCRIPTION_BYTES as u64)?;
+            let block = memory::acquire(driver, BLOCK * DESCRIPTION_BYTES as u64)?;
             state.free.extend((0..BLOCK).rev().map(|index| block + index * DESCRIPTION_BYTES as u64));
         }
         let stream = match state.stream {

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::{AccessDescription, Copy2d, IpcHandle, NullStream, Properties, Side2d, rows};
+use super::{AccessDescription, ArrayDescription, Copy2d, IpcHandle, NullStream, Properties, Side2d, rows};
 use crate::context::CreateParameters;
 use crate::device::Asked;
 use crate::driver::driver;
@@ -87,6 +87,7 @@ symbols! {
     cuCtxGetCurrent(*mut u64);
     cuCtxPushCurrent_v2(u64);
     cuCtxPopCurrent_v2(*mut u64);
+    cuArrayCreate_v2(*mut u64, *const ArrayDescription);
     cuCtxCreate_v2(*mut u64, u32, i32);
     cuCtxCreate_v4(*mut u64, *const CreateParameters, u32, i32);
     cuCtxDestroy_v2(u64);

@@ -41,7 +41,7 @@ impl Array {
         let slice_bytes = row_bytes * height;
         let bytes = slice_bytes.checked_mul(depth.max(layers)).ok_or(Status::INVALID_VALUE)?;
         let number = driver.runs_machine_code().then(|| of_the_driver(driver, &asked)).transpose()?;
-        let address = if number.is_none() { memory::acquire(driver, context, bytes)? } else { 0 };
+        let acquired = number.is_none().then(|| memory::acquire_in(driver, context, bytes)).transpose()?;
         Ok(Self {
             session: &driver.session,
             memory: &driver.memory,
@@ -54,7 +54,8 @@ impl Array {
             layers,
             row_bytes,
             slice_bytes,
-            address,
+            address: acquired.map_or(0, |acquired| acquired.address),
+            allocation: acquired.map_or(0, |acquired| acquired.id),
             number,
         })
     }

@@ -32,16 +32,34 @@ fn allocate_now(to: &Out<u64>, bytes: usize, pool: Option<&Arc<Pool>>) -> Answer
     }
     keep()?;
     let pooled = pool.map(|pool| pool.take(bytes as u64)).transpose()?;
-    to.set(acquire_pooled(driver, context, bytes as u64, pooled)?);
+    to.set(acquire_pooled(driver, context, bytes as u64, pooled)?.address);
     Ok(())
 }
 
-/// Memory of the device's that goes with a context, or, where that is 0, with the process.
-pub(crate) fn acquire(driver: &Driver, context: u64, bytes: u64) -> Result<u64, Status> {
+/// Memory of the device's that was acquired.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Acquired {
+    pub(crate) address: u64,
+    /// The allocation's number: the address may be another's later.
+    pub(crate) id: u64,
+}
+
+/// The address of memory of the device's that goes with the process.
+pub(crate) fn acquire(driver: &Driver, bytes: u64) -> Result<u64, Status> {
+    Ok(acquire_pooled(driver, 0, bytes, None)?.address)
+}
+
+/// Memory of the device's that goes with a context.
+pub(crate) fn acquire_in(driver: &Driver, context: u64, bytes: u64) -> Result<Acquired, Status> {
     acquire_pooled(driver, context, bytes, None)
 }
 
-fn acquire_pooled(driver: &Driver, context: u64, bytes: u64, pooled: Option<Pooled>) -> Result<u64, Status> {
+fn acquire_pooled(
+    driver: &Driver,
+    context: u64,
+    bytes: u64,
+    pooled: Option<Pooled>,
+) -> Result<Acquired, Status> {
     let buffer = driver.session.allocate(bytes).map_err(|error| {
         if error.code == ErrorCode::Unavailable {
             report::once(&format!("{error}"));
@@ -50,11 +68,11 @@ fn acquire_pooled(driver: &Driver, context: u64, bytes: u64, pooled: Option<Pool
     })?;
     let address = buffer.address();
     let bytes = buffer.bytes().min(bytes);
-    driver.memory.insert_pooled(address, bytes, What::Device(buffer), context, pooled)?;
+    let id = driver.memory.insert_pooled(address, bytes, What::Device(buffer), context, pooled)?;
     if context != 0 {
         sanitize::allocated(address, bytes);
     }
-    Ok(address)
+    Ok(Acquired { address, id })
 }
 
 /// The session keeps the memory until running work that may use it is done.

@@ -1,6 +1,7 @@
 //! Allocations, copies and fills.
 
 use super::*;
+use crate::memory::What;
 
 #[test]
 fn memory_is_copied_between_every_two_places() {
@@ -136,4 +137,27 @@ fn rows_of_different_pitches_are_copied_and_filled() {
     refused(unsafe { cuMemcpy2D_v2(&raw const narrow) }, Status::INVALID_VALUE);
     refused(unsafe { cuMemsetD32_v2(device + 2, 0, 1) }, Status::INVALID_VALUE);
     ok(unsafe { cuMemFree_v2(device) });
+}
+
+#[test]
+fn an_array_that_somebody_still_holds_frees_nothing_but_its_own_memory() {
+    let _turn = begin();
+    let driver = driver().unwrap();
+    let mut context = 0;
+    ok(unsafe { cuCtxCreate_v2(&raw mut context, 0, 0) });
+    let (mut array, float) = (0, 0x20);
+    let described = ArrayDescription { width: 64, height: 16, format: float, channels: 1 };
+    ok(unsafe { cuArrayCreate_v2(&raw mut array, &raw const described) });
+    let held = driver.arrays.get(array).unwrap();
+    assert!(driver.memory.overlaps(held.address, 1));
+    ok(unsafe { cuCtxDestroy_v2(context) });
+    assert!(!driver.memory.overlaps(held.address, 1));
+
+    // As where the device has nothing better to give than what is free again.
+    let address = held.address;
+    let buffer = driver.session.allocate(4096).unwrap();
+    driver.memory.insert(address, 4096, What::Device(buffer), 0).unwrap();
+    drop(held);
+    assert!(driver.memory.overlaps(address, 1));
+    driver.memory.release(address).unwrap();
 }
