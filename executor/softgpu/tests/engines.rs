@@ -427,3 +427,32 @@ fn what_goes_wrong_is_told_alike() {
         assert_eq!(one, other, "{body}");
     }
 }
+
+/// Each of so many registers is the one before and one more.
+fn chain(registers: usize) -> String {
+    let mut ptx = format!(
+        ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry test(.param .u64 to)\n{{\n\
+         .reg .b64 %at;\n.reg .b32 %r<{registers}>;\nld.param.u64 %at, [to];\nmov.u32 %r0, %tid.x;\n"
+    );
+    for register in 1..registers {
+        writeln!(ptx, "add.u32 %r{register}, %r{}, 1;", register - 1).unwrap();
+    }
+    writeln!(ptx, "st.global.u32 [%at], %r{};\nret;\n}}", registers - 1).unwrap();
+    ptx
+}
+
+#[test]
+fn what_a_debug_build_inlines_may_have_many_registers() {
+    // 35,000 were seen in what `nvcc -G` makes of cooperative groups.
+    const REGISTERS: usize = 100_000;
+    let ptx = chain(REGISTERS);
+    for engine in [Engine::Interpreter, Engine::Compiled] {
+        let machine = &mut Machine::of(engine);
+        let at = machine.upload_u32(&[0]);
+        let entry = machine.entry(&ptx);
+        machine.run(entry.id, 1, 1, &at.to_le_bytes()).unwrap();
+        assert_eq!(machine.download_u32(at, 1), [REGISTERS as u32 - 1], "{engine:?}");
+    }
+    let refused = Machine::new().gpu.load(&chain(1 << 17)).unwrap_err();
+    assert!(refused.to_string().contains("too many registers"), "{refused}");
+}

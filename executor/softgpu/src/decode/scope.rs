@@ -54,7 +54,7 @@ pub(crate) struct Names {
 }
 
 /// Registers of one entry, temporaries included.
-const REGISTERS_MAX: u32 = 1 << 15;
+const REGISTERS_MAX: u32 = 1 << 17;
 /// Width of a register that may hold anything.
 const WIDTH_MAX: u8 = 64;
 
