@@ -132,7 +132,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
     let count = examination.report.findings.len() + examination.report.left_out;
     let plural = if count == 1 { "" } else { "s" };
-    Err(Failure::new(format!("{name} is refused: {count} finding{plural}")))
+    let hint = if is_ptx(&text) { "" } else { ". It is no PTX: `nvcc -ptx FILE.cu` makes PTX of CUDA C++" };
+    Err(Failure::new(format!("{name} is refused: {count} finding{plural}{hint}")))
+}
+
+/// Whether a text may be meant as PTX.
+fn is_ptx(text: &str) -> bool {
+    text.lines().any(|line| line.trim_start().starts_with(".version"))
 }
 
 /// The gates of these files, each a module of its own.
@@ -161,7 +167,10 @@ fn read(path: &Path) -> Result<(String, String), Failure> {
     read.map_err(Failure::doing(&name))?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        Failure::new(format!("{name} is not text: look at byte {at}"))
+        Failure::new(format!(
+            "{name} is not text: look at byte {at}. The guard reads PTX: `nvcc -ptx` makes it, and `cuobjdump -ptx` takes it \
+             out of a program"
+        ))
     })?;
     Ok((name, text))
 }

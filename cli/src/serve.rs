@@ -92,7 +92,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     runtime_directory: Option<PathBuf>,
     /// How much of the device's memory sessions may use together: bytes, or a number and KiB, MiB or GiB.
-    #[arg(long, value_name = "SIZE", value_parser = some)]
+    #[arg(long, value_name = "SIZE", value_parser = device_memory)]
     device_memory: Option<u64>,
     /// How much host memory sessions may be swapped out to, 0 for no swapping. A quarter of the machine's unless
     /// told otherwise.
@@ -473,6 +473,18 @@ fn quota(quota: Quota, limits: &[(Counted, u64)]) -> Quota {
 }
 
 /// A number of bytes, as people write it.
+/// What a device gives sessions is counted in pieces of this.
+const DEVICE_PIECE: u64 = 2 << 20;
+
+fn device_memory(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        0..DEVICE_PIECE => {
+            Err("the device gives memory in pieces of 2 MiB: no session could allocate anything".to_owned())
+        }
+        bytes => Ok(bytes),
+    }
+}
+
 fn some(text: &str) -> Result<u64, String> {
     size(text)
         .and_then(|bytes| if bytes == 0 { Err("no session could do anything".to_owned()) } else { Ok(bytes) })

@@ -1,6 +1,6 @@
 //! `bulkhead status`: who uses the GPU, and for how much.
 
-use std::{path::PathBuf, process::ExitCode, thread, time::Duration};
+use std::{io::IsTerminal as _, path::PathBuf, process::ExitCode, thread, time::Duration};
 
 use bulkhead_client::{Column, Connection, Error, ErrorCode, Operator};
 use bulkhead_schema::bulkhead_capnp::{device, device_status, module_status, result, session_status, status};
@@ -132,8 +132,10 @@ async fn show(arguments: &Arguments, kernel: &Kernel) -> Result<ExitCode, Failur
             (false, Some(_)) => sessions.iter().map(as_ledger).collect(),
             (false, None) => as_table(&devices, &sessions),
         };
-        // Home, then clear what is below: a screen that does not flicker.
-        let screen = if arguments.watch.is_some() && !arguments.json { "\x1b[H\x1b[J" } else { "" };
+        // Home, then clear what is below: a screen that does not flicker. A file gets one table behind the other.
+        let is_screen = std::io::stdout().is_terminal();
+        let screen =
+            if arguments.watch.is_some() && !arguments.json && is_screen { "\x1b[H\x1b[J" } else { "" };
         output::print(&format!("{screen}{told}"))?;
         let Some(pause) = arguments.watch else { return Ok(ExitCode::SUCCESS) };
         thread::sleep(pause);

@@ -16,7 +16,10 @@ pub enum Error {
         error: io::Error,
     },
     /// Others can enter the runtime directory.
-    #[error("{path:?} (mode {mode:o}) is no directory that only its owner, this user, can enter")]
+    #[error(
+        "{path:?} (mode {mode:o}) is no directory that only its owner, this user, can enter: name one of your own after \
+         `chmod 700`, or one that is not there yet"
+    )]
     NotPrivate {
         /// Where it is.
         path: PathBuf,

@@ -29,6 +29,11 @@ fn run() -> Option<&'static Run> {
     RUN.get_or_init(open).as_ref()
 }
 
+/// A session is opened: from now on the file is there.
+pub(crate) fn begin() {
+    run();
+}
+
 /// Whether an answer is no mistake: the call asks, and that is the answer, or an error that was told before is told again.
 fn is_answer(symbol: &str, status: Status) -> bool {
     let asks = ["Get", "Query", "CanAccess", "Occupancy"].iter().any(|word| symbol.contains(word));
@@ -36,10 +41,12 @@ fn is_answer(symbol: &str, status: Status) -> bool {
     (asks && !is_refusal(symbol, status)) || again.contains(&status) || faults::stopped().is_some()
 }
 
-/// Whether a kernel was asked for that is there and refused. The names are also in `cli/src/sanitize/report.rs`.
+/// Whether code was asked for that is there and refused: a kernel, or an image that the program is linked with, as it is when
+/// it is first used. Who loads an image by hand may have another. The names and codes are also in `cli/src/sanitize/report.rs`.
 fn is_refusal(symbol: &str, status: Status) -> bool {
-    let asked = ["cuLibraryGetKernel", "cuModuleGetFunction", "cuKernelGetFunction"].contains(&symbol);
-    asked && [Status::NOT_SUPPORTED, Status::INVALID_PTX, Status::NO_BINARY_FOR_GPU].contains(&status)
+    let asked = ["cuKernelGetFunction", "cuLibraryGet", "cuModuleGetFunction"];
+    let refused = [Status::NOT_SUPPORTED, Status::INVALID_PTX, Status::NO_BINARY_FOR_GPU];
+    asked.iter().any(|begin| symbol.starts_with(begin)) && refused.contains(&status)
 }
 
 /// A call answers an error; told once for each.
@@ -85,6 +92,10 @@ mod tests {
             ("cuPointerGetAttribute", Status::INVALID_VALUE, true),
             ("cuLibraryGetKernel", Status::NOT_FOUND, true),
             ("cuLibraryGetKernel", Status::NOT_SUPPORTED, false),
+            // An image is loaded when it is first asked for something.
+            ("cuLibraryGetManaged", Status::INVALID_PTX, false),
+            ("cuLibraryGetGlobal", Status::NOT_FOUND, true),
+            ("cuModuleLoadData", Status::NO_BINARY_FOR_GPU, false),
             ("cuStreamQuery", Status::NOT_READY, true),
             ("cuEventSynchronize", Status::NOT_READY, true),
             ("cuMemFree_v2", Status::DEINITIALIZED, true),

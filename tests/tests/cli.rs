@@ -61,6 +61,7 @@ fn arguments_that_make_no_sense_end_with_2_and_a_usage() {
         &["run", "--private", "--socket", "/nowhere", "--", "true"],
         &["status", "--watch", "0"],
         &["serve", "--device-memory", "0"],
+        &["serve", "--device-memory", "1KiB"],
     ] {
         let done = done(arguments);
         assert_eq!(done.code(), Some(2), "{arguments:?}: {}", done.told());
@@ -88,7 +89,21 @@ fn a_failure_ends_with_1_and_one_message() {
     let open_to_all = scratch.path().to_str().unwrap();
     let failed = done(&["serve", "--backend", "software", "--runtime-directory", open_to_all]);
     assert_eq!(failed.code(), Some(1), "{}", failed.told());
-    assert!(failed.stderr.starts_with("bulkhead: "), "{}", failed.told());
+    let told = failed.stderr.starts_with("bulkhead: ") && failed.stderr.contains("chmod 700");
+    assert!(told, "{}", failed.told());
+}
+
+#[test]
+fn a_table_that_is_asked_for_again_has_no_screen_codes_in_a_pipe() {
+    let kernel = Kernel::start();
+    let socket = kernel.socket();
+    let mut command = Command::new(bulkhead_tests::place::bulkhead());
+    command.args(["status", "--watch", "0.01", "--socket"]).arg(socket).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let read = std::io::BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let tables: Vec<String> = read.filter(|line| line.contains("device 0")).take(2).collect();
+    assert!(child.wait().unwrap().success(), "who stops reading ends it");
+    assert!(tables.len() == 2 && tables.iter().all(|line| line.starts_with("device 0")), "{tables:?}");
 }
 
 #[test]

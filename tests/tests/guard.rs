@@ -183,6 +183,18 @@ fn a_window_is_filled_in_for_the_hidden_parameters() {
 }
 
 #[test]
+fn what_is_no_ptx_is_told_how_to_become_it() {
+    let scratch = Scratch::new();
+    let source = file(&scratch, "add.cu", "__global__ void add(int *to) { *to += 1; }\n");
+    let binary = guard(&[std::env::current_exe().unwrap().to_str().unwrap()]);
+    for done in [guard(&[&source]), binary] {
+        assert!(done.code() == Some(1) && done.stderr.contains("nvcc -ptx"), "{}", done.told());
+    }
+    let broken = guard(&[&file(&scratch, "broken.ptx", ".version 8.0\n.target nothing\n")]);
+    assert!(broken.code() == Some(1) && !broken.stderr.contains("nvcc"), "{}", broken.told());
+}
+
+#[test]
 fn shell_completions_know_the_options_of_guard() {
     for shell in ["bash", "zsh", "fish"] {
         let done = run(&mut bulkhead(&["completions", shell]), PATIENCE);

@@ -290,3 +290,18 @@ fn what_cannot_be_sanitized_is_refused() {
     let told = "only the software GPU looks for mistakes of kernels";
     assert!(done.code() == Some(1) && done.stderr.contains(told), "{}", done.told());
 }
+
+#[test]
+fn a_program_that_used_no_device_is_told_so() {
+    let (mut command, _scratch) = run_privately_with(&["--sanitize", "--json"], &["/bin/true"]);
+    let done = run(&mut command, PATIENCE);
+    assert_eq!(done.code(), Some(0), "{}", done.told());
+    let told = "ended before it used the device: nothing was looked at";
+    assert!(done.stderr.contains(told) && !done.stderr.contains("lost"), "{}", done.told());
+    let document = document(&done);
+    assert_eq!(
+        (&document["deviceUsed"], &document["executorLost"]),
+        (&false.into(), &false.into()),
+        "{document:#}"
+    );
+}

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::report::{Call, Report, Wrong};
+use super::report::{Call, Device, Report, Wrong};
 use crate::source::{At, readable};
 
 /// Of the document.
@@ -27,7 +27,8 @@ pub(super) fn document(report: &Report, counts_calls: bool) -> Value {
         "allocations": report.allocations,
         "failedCalls": calls.collect::<Vec<_>>(),
         "notLookedAt": report.unlooked,
-        "executorLost": report.is_lost,
+        "deviceUsed": report.device != Device::Unused,
+        "executorLost": report.device == Device::Lost,
     })
 }
 

@@ -18,7 +18,7 @@ use bulkhead_softgpu::{Finding, Findings, REPORT_BYTES_MAX};
 use clap::ValueEnum;
 
 use crate::{Failure, source::Sources};
-use report::{Call, Report};
+use report::{Call, Device, Report};
 
 /// How long an executor may be silent.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -131,14 +131,16 @@ impl Run {
     pub(crate) fn tell(&self, astray: &Path, json: bool) -> u64 {
         let stray = Stray::of(self.checks());
         let mut sources = Sources::of_images(&self.images, stray);
-        let (mut findings, is_lost) = match self.findings() {
+        let (mut findings, device) = match self.findings() {
+            // Whoever opens a session makes the file.
+            _ if !self.calls.exists() => (Findings::default(), Device::Unused),
             Ok(findings) => {
-                let is_rest = findings.is_rest;
-                (findings, is_rest)
+                let device = if findings.is_rest { Device::Lost } else { Device::Told };
+                (findings, device)
             }
             Err(failure) => {
                 eprintln!("bulkhead: {failure}");
-                (Findings::default(), true)
+                (Findings::default(), Device::Lost)
             }
         };
         for found in self.journal() {
@@ -149,7 +151,7 @@ impl Run {
         // Not there where no process opened a session.
         let astray = std::fs::read_to_string(astray).unwrap_or_default();
         let calls = std::fs::read_to_string(&self.calls).unwrap_or_default();
-        let mut report = Report::of(&findings, (&astray, &calls), &mut sources, is_lost);
+        let mut report = Report::of(&findings, (&astray, &calls), &mut sources, device);
         if !self.tools.contains(&Tool::Apicheck) {
             report.calls.retain(Call::is_refusal);
         }

@@ -19,8 +19,18 @@ pub(super) struct Report {
     pub(super) calls: Vec<Call>,
     /// Kernels of which nothing was looked at.
     pub(super) unlooked: BTreeSet<String>,
-    /// The executor was lost: leaks are not known, nor how often something was wrong.
-    pub(super) is_lost: bool,
+    pub(super) device: Device,
+}
+
+/// What became of the device that looked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Device {
+    /// It told all that it found.
+    Told,
+    /// Its executor was lost: leaks are not known, nor how often something was wrong.
+    Lost,
+    /// The program used none.
+    Unused,
 }
 
 /// A call of CUDA that failed.
@@ -35,10 +45,17 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Whether a kernel was refused, of which nothing was looked at: `is_refusal` of `libos-cuda/src/calls.rs`.
+    /// Whether code was refused, of which nothing was looked at: `is_refusal` of `libos-cuda/src/calls.rs`.
     pub(super) fn is_refusal(&self) -> bool {
-        const ASK: [&str; 3] = ["cuLibraryGetKernel", "cuModuleGetFunction", "cuKernelGetFunction"];
-        ASK.contains(&self.call.as_str())
+        const ASK: [&str; 3] = ["cuKernelGetFunction", "cuLibraryGet", "cuModuleGetFunction"];
+        // No code for this device, not understood, not supported.
+        const REFUSED: [u32; 3] = [209, 218, 801];
+        ASK.iter().any(|begin| self.call.starts_with(begin)) && REFUSED.contains(&self.code)
+    }
+
+    /// Whether that was one kernel, and not an image with all of its kernels.
+    pub(super) fn asks_for_a_kernel(&self) -> bool {
+        ["cuKernelGetFunction", "cuLibraryGetKernel", "cuModuleGetFunction"].contains(&self.call.as_str())
     }
 }
 
@@ -74,7 +91,7 @@ impl Report {
         findings: &Findings,
         (astray, calls): (&str, &str),
         sources: &mut Sources,
-        is_lost: bool,
+        device: Device,
     ) -> Self {
         let (mut wrong, left_out) = of_astray(astray, sources);
         let mut by_line = HashMap::new();
@@ -97,7 +114,7 @@ impl Report {
             allocations: findings.allocations,
             calls: of_calls(calls),
             unlooked: of_unlooked(astray),
-            is_lost,
+            device,
         }
     }
 

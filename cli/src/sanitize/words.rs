@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::report::{Call, Elsewhere, Report, Wrong};
+use super::report::{Call, Device, Elsewhere, Report, Wrong};
 use crate::source::{At, readable};
 
 /// What is shown of each.
@@ -41,8 +41,10 @@ fn written(out: &mut String, report: &Report, counts_calls: bool) -> std::fmt::R
     for failed in &report.calls {
         let Call { call, code, name, what, by } = failed;
         write!(out, "apicheck   {call} failed with {name} ({code}): {what}")?;
-        if failed.is_refusal() {
-            write!(out, "; the kernel did not run, and nothing of it was looked at")?;
+        match (failed.is_refusal(), failed.asks_for_a_kernel()) {
+            (true, true) => write!(out, "; the kernel did not run, and nothing of it was looked at")?,
+            (true, false) => write!(out, "; none of its kernels ran, and nothing of them was looked at")?,
+            (false, _) => {}
         }
         match by {
             Some(by) => {
@@ -53,11 +55,15 @@ fn written(out: &mut String, report: &Report, counts_calls: bool) -> std::fmt::R
             None => writeln!(out)?,
         }
     }
-    if report.is_lost {
-        writeln!(
+    match report.device {
+        Device::Told => {}
+        Device::Lost => writeln!(
             out,
             "bulkhead: the software GPU was lost, and with it how often mistakes were made, and what leaked"
-        )?;
+        )?,
+        Device::Unused => {
+            writeln!(out, "bulkhead: the program ended before it used the device: nothing was looked at")?;
+        }
     }
     if report.wrong.iter().any(|wrong| matches!(wrong.at, At::Ptx(line) if line > 0)) {
         writeln!(

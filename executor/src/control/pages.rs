@@ -127,14 +127,29 @@ impl Control {
                 Step::Refuse(Asked { id, change }) => {
                     moved = true;
                     drop(state);
-                    let error = if let Change::Split { .. } = change {
-                        let message = "the memory cannot be cut: kernels of its owner run on";
-                        Error::new(ErrorCode::TimedOut, message)
-                            .remedy("try again when they have ended, or have whole allocations given")
-                    } else {
-                        let message = "the session's memory cannot change: its kernels run on";
-                        Error::new(ErrorCode::OutOfMemory, message)
-                            .remedy("allocate before launching kernels that run for long")
+                    let error = match change {
+                        Change::Split { .. } => {
+                            let message = "the memory cannot be cut: kernels of its owner run on";
+                            Error::new(ErrorCode::TimedOut, message)
+                                .remedy("try again when they have ended, or have whole allocations given")
+                        }
+                        Change::SwapOut { .. } => {
+                            let message = "the session's memory cannot be moved out: its kernels run on";
+                            // The kernel's code for one that is busy: it looks for another.
+                            Error::new(ErrorCode::OutOfMemory, message).remedy(
+                                "try again when they have ended, or end the session with `bulkhead evict`",
+                            )
+                        }
+                        Change::Map(_)
+                        | Change::Unmap(_)
+                        | Change::Share { .. }
+                        | Change::Adopt { .. }
+                        | Change::MapHost { .. }
+                        | Change::SwapIn { .. } => {
+                            let message = "the session's memory cannot change: its kernels run on";
+                            Error::new(ErrorCode::OutOfMemory, message)
+                                .remedy("allocate before launching kernels that run for long")
+                        }
                     };
                     self.answer(id, &Err(error));
                 }

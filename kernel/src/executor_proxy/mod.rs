@@ -376,11 +376,11 @@ impl ExecutorProxy {
         }
         let (device, reason) = (self.index, failure.reason.clone());
         let ending = async move {
-            let status = process.finish().await;
+            let status = how(process.finish().await.as_ref());
             if reason == link::SESSION_OVER {
-                tracing::info!(target: "bulkhead::audit", device, pid, ?status, "executor ended with its session");
+                tracing::info!(target: "bulkhead::audit", device, pid, status, "executor ended with its session");
             } else if let Some(unsaid) = link.line() {
-                tracing::warn!(target: "bulkhead::audit", device, pid, %reason, ?status, unsaid, "executor ended");
+                tracing::warn!(target: "bulkhead::audit", device, pid, %reason, status, unsaid, "executor ended");
             }
         };
         // Whoever goes on does not wait for the end of the process.
@@ -442,9 +442,15 @@ async fn exit(child: &mut Option<Child>) -> io::Result<ExitStatus> {
 }
 
 fn ended(status: &io::Result<ExitStatus>) -> String {
+    format!("the executor process ended ({})", how(Some(status)))
+}
+
+/// How a process ended, for the log and for people.
+fn how(status: Option<&io::Result<ExitStatus>>) -> String {
     match status {
-        Ok(status) => format!("the executor process ended ({status})"),
-        Err(error) => format!("the executor process cannot be waited for: {error}"),
+        Some(Ok(status)) => status.to_string(),
+        Some(Err(error)) => format!("it cannot be waited for: {error}"),
+        None => "it is no child of the kernel's".to_owned(),
     }
 }
 

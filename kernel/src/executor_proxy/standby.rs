@@ -2,7 +2,9 @@
 
 use std::rc::Rc;
 
-use crate::executor_proxy::{ExecutorProxy, Incarnation, Process, Started, finish, incarnation::Standby};
+use crate::executor_proxy::{
+    ExecutorProxy, Incarnation, Process, Started, finish, how, incarnation::Standby,
+};
 
 impl ExecutorProxy {
     /// The second executor, as long as there is one: new sessions are told to it too.
@@ -68,10 +70,10 @@ impl ExecutorProxy {
             };
             if incarnation.link.failure().is_some() {
                 let lost = self.standby.take();
-                let status = finish(lost.and_then(|standby| standby.child)).await;
+                let status = how(finish(lost.and_then(|standby| standby.child)).await.as_ref());
                 tracing::warn!(
                     target: "bulkhead::audit",
-                    device = self.index, pid = incarnation.pid, ?status, "standby ended"
+                    device = self.index, pid = incarnation.pid, status, "standby ended"
                 );
                 return;
             }

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::{DRIVER, Driver, FORKED, MOVED, opened, the};
 use crate::abi;
+use crate::calls;
 use crate::check;
 use crate::device::{Domain, ErrorCode, Options, Session, Stray, Terms, default_socket};
 use crate::event::{Pages, Timers};
@@ -48,6 +49,7 @@ impl Driver {
     /// Opens a session, with what the process has that needs none.
     fn with(terms: Terms, is_auto: bool, before: Option<&Driver>) -> Result<Driver, Status> {
         let stray = check::stray();
+        calls::begin();
         let (socket, name) = (default_socket(), program_name());
         let options = Options { socket, name, terms, stray, ..Options::default() };
         let session = Session::open(&options).map_err(|error| {
