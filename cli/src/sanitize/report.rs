@@ -346,7 +346,7 @@ mod tests {
         };
         let names = ["bh_e_k", "__bh_fast_k", "bh_e_bh_e_k", "bh_e___bh_fast_k"];
         let findings = Findings { list: names.map(finding).to_vec(), ..Findings::default() };
-        let report = Report::of(&findings, ("", ""), &mut Sources::default(), false);
+        let report = Report::of(&findings, ("", ""), &mut Sources::default(), Device::Told);
         let told: Vec<_> = report.wrong.iter().map(|wrong| (wrong.kernel.as_str(), wrong.count)).collect();
         assert_eq!(told, [("k", 2), ("bh_e_k", 1), ("__bh_fast_k", 1)]);
     }
@@ -366,7 +366,7 @@ mod tests {
         let failed =
             "{\"call\":\"cuMemFree_v2\",\"code\":1,\"name\":\"E\",\"what\":\"invalid\",\"by\":null}\n";
         let calls = format!("{failed}{failed}no record\n");
-        let report = Report::of(&Findings::default(), (&astray, &calls), &mut Sources::default(), false);
+        let report = Report::of(&Findings::default(), (&astray, &calls), &mut Sources::default(), Device::Told);
         let told: Vec<_> =
             report.wrong.iter().map(|wrong| (wrong.kind, wrong.count, wrong.thread[0])).collect();
         assert_eq!(told, [("astray", 2, 4), ("misaligned", 1, 6)]);
