@@ -235,6 +235,7 @@ struct SessionStatus {
   ledger @16 :List(Column);
   executorPid @17 :UInt32;    # Of an isolated session, which has an executor of its own; else 0.
   suspended @18 :Bool;        # By the operator: its memory lies in host memory until that resumes it.
+  busyMs @19 :UInt32;         # For how long nothing of its work has passed; 0 where it has none.
 }
 
 struct SessionTerms {

@@ -263,6 +263,7 @@ struct Activity {
   session @0 :UInt32;
   idleNs @1 :UInt64;          # Since the session last submitted something.
   inFlight @2 :UInt32;
+  stuckMs @3 :UInt32;         # For how long nothing of its work has passed on a stream that has some.
 }
 
 struct SessionEnded {

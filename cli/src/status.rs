@@ -83,6 +83,8 @@ pub(crate) struct Session {
     executor_pid: u32,
     swaps: u32,
     suspended: bool,
+    /// Its work, without any of it having passed.
+    busy: Duration,
     granted: u32,
     capabilities: u32,
     swappable: bool,
@@ -253,6 +255,7 @@ fn read(status: status::Reader<'_>) -> capnp::Result<(Vec<Device>, Vec<Session>)
             capabilities: session.get_capabilities(),
             swappable: session.get_swappable(),
             lost: session.get_lost(),
+            busy: Duration::from_millis(session.get_busy_ms().into()),
             ledger: session.get_ledger()?.iter().map(Column::read).collect::<capnp::Result<_>>()?,
         })
     };
@@ -312,6 +315,7 @@ fn as_json(devices: &[Device], sessions: &[Session]) -> Value {
             "capabilities": session.capabilities,
             "swappable": session.swappable,
             "state": state(session),
+            "busy_ms": u64::try_from(session.busy.as_millis()).unwrap_or(u64::MAX),
             "ledger": ledger_json(&session.ledger),
         })
     };
@@ -446,7 +450,7 @@ fn as_table(devices: &[Device], sessions: &[Session]) -> String {
             session.capabilities,
             session.granted,
             session.swaps,
-            state(session),
+            state(session).to_owned() + &busy(session),
             match session.executor_pid {
                 0 => String::new(),
                 pid => format!(", isolated in process {pid}"),
@@ -456,6 +460,14 @@ fn as_table(devices: &[Device], sessions: &[Session]) -> String {
         );
     }
     out
+}
+
+/// For how long it has had work of which none has passed, where that is long.
+fn busy(session: &Session) -> String {
+    match session.busy.as_secs() {
+        0 => String::new(),
+        seconds => format!(", busy for {seconds} s"),
+    }
 }
 
 /// A number of bytes for people.

@@ -162,6 +162,15 @@ impl Kernel {
         Ok(())
     }
 
+    /// Asks executors what [status](Self::status) tells of them. Waits for a moment at most.
+    pub(crate) async fn ask_busy(&self) {
+        let sessions = self.sessions();
+        let alone =
+            sessions.iter().map(|session| &session.device).filter(|device| device.executor.is_isolated());
+        let asked = self.devices.iter().chain(alone).map(|device| device.executor.ask_busy());
+        futures::future::join_all(asked).await;
+    }
+
     /// Says who uses what.
     pub(crate) fn status(&self, mut builder: status::Builder<'_>) {
         let mut devices = builder.reborrow().init_devices(length(self.devices.len()));
@@ -211,6 +220,7 @@ impl Kernel {
             status.set_swapped_bytes(session.away_bytes());
             status.set_swaps(session.swaps());
             status.set_suspended(session.is_suspended());
+            status.set_busy_ms(session.device.executor.busy_ms(session.id));
             status.set_granted(length(session.granted_count()));
             status.set_quarantined_bytes(session.quarantined_bytes());
             let alone =

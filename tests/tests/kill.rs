@@ -259,3 +259,44 @@ fn many_short_kernels_are_not_taken_for_a_long_one() {
         tenant.session.wait(last).unwrap_or_else(|error| panic!("{domain:?}: {error}"));
     }
 }
+
+/// What `bulkhead status` says of the sessions of a kernel: the table, and by name for how long they are busy, in milliseconds.
+fn busy(kernel: &Kernel) -> (String, std::collections::BTreeMap<String, u64>) {
+    let socket = kernel.socket();
+    let ask = |more: &[&str]| {
+        let arguments = [&["status", "--socket", socket.to_str().unwrap()], more].concat();
+        let done = process::run(&mut process::bulkhead(&arguments), PATIENCE);
+        assert_eq!(done.code(), Some(0), "{}", done.told());
+        done.stdout
+    };
+    let told: serde_json::Value = serde_json::from_str(&ask(&["--json"])).unwrap();
+    let sessions = told["sessions"].as_array().unwrap().iter();
+    let of = |session: &serde_json::Value| {
+        (session["name"].as_str().unwrap().to_owned(), session["busy_ms"].as_u64().unwrap())
+    };
+    let busy = sessions.map(of).collect();
+    (ask(&[]), busy)
+}
+
+#[test]
+fn status_tells_for_how_long_a_kernel_has_run() {
+    let kernel = Kernel::start();
+    let neighbour = Tenant::new(&kernel, "neighbour");
+    for &domain in domains() {
+        let terms = Terms { domain, ..Terms::default() };
+        let session = Session::open(&Options { terms, ..kernel.options("runaway") }).unwrap();
+        let runaway = Tenant::over(session);
+        let word = runaway.session.allocate(4).unwrap();
+        let running = runaway.runs(word.address());
+        // What it tells is no older than a moment, and grows.
+        until("it is told", || busy(&kernel).1["runaway"] >= 1_200);
+        let (table, told) = busy(&kernel);
+        assert!(told["runaway"] >= 1_200 && told["neighbour"] == 0, "{domain:?}: {told:?}");
+        let line = |name: &str| table.lines().find(|line| line.contains(name)).unwrap().to_owned();
+        assert!(line("runaway").contains(", busy for ") && line("runaway").contains(" s"), "{table}");
+        assert!(!line("neighbour").contains("busy"), "{table}");
+        neighbour.session.wait(neighbour.session.fence(FIRST)).unwrap();
+        drop((running, word, runaway));
+        kernel.without(&["runaway"]);
+    }
+}

@@ -366,7 +366,8 @@ mod tests {
         let failed =
             "{\"call\":\"cuMemFree_v2\",\"code\":1,\"name\":\"E\",\"what\":\"invalid\",\"by\":null}\n";
         let calls = format!("{failed}{failed}no record\n");
-        let report = Report::of(&Findings::default(), (&astray, &calls), &mut Sources::default(), Device::Told);
+        let report =
+            Report::of(&Findings::default(), (&astray, &calls), &mut Sources::default(), Device::Told);
         let told: Vec<_> =
             report.wrong.iter().map(|wrong| (wrong.kind, wrong.count, wrong.thread[0])).collect();
         assert_eq!(told, [("astray", 2, 4), ("misaligned", 1, 6)]);

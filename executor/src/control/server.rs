@@ -207,7 +207,11 @@ impl Server {
                 let mut activity = list.reborrow().get(index);
                 activity.set_session(session.id);
                 // First what is in flight: whoever has submitted it has noted when.
-                activity.set_in_flight(session.state.lock().streams.in_flight());
+                let mut state = session.state.lock();
+                let stuck = state.busy.stuck.map_or(0, |since| since.elapsed().as_millis());
+                activity.set_in_flight(state.streams.in_flight());
+                drop(state);
+                activity.set_stuck_ms(u32::try_from(stuck).unwrap_or(u32::MAX));
                 activity.set_idle_ns(now.saturating_sub(session.submitted_ns.load(Ordering::Relaxed)));
             }
         }));

@@ -87,6 +87,8 @@ pub(crate) struct Activity {
     pub(crate) session: u32,
     pub(crate) idle_ns: u64,
     pub(crate) in_flight: u32,
+    /// For how long nothing of its work has passed on a stream that has some, in milliseconds.
+    pub(crate) stuck_ms: u32,
 }
 
 /// A packet from the executor.
@@ -365,6 +367,7 @@ pub(crate) fn decode(
                 session: activity.get_session(),
                 idle_ns: activity.get_idle_ns(),
                 in_flight: activity.get_in_flight(),
+                stuck_ms: activity.get_stuck_ms(),
             };
             Answer::Activity(sessions?.iter().map(read).collect())
         }

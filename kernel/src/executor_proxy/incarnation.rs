@@ -6,7 +6,7 @@ use bulkhead_mm::Slot;
 use bulkhead_schema::{Error, ErrorCode};
 use tokio::{process::Child, sync::Notify};
 
-use crate::executor_proxy::{answer::DeviceInfo, cell, link::Link};
+use crate::executor_proxy::{answer::DeviceInfo, busy::BusyTimes, cell, link::Link};
 
 /// One executor process and what lives and dies with it.
 pub(crate) struct Incarnation {
@@ -18,6 +18,7 @@ pub(crate) struct Incarnation {
     slots_taken: RefCell<Vec<bool>>,
     /// Told when a slot is free again.
     slot_freed: Notify,
+    pub(super) busy: BusyTimes,
 }
 
 impl Incarnation {
@@ -35,6 +36,7 @@ impl Incarnation {
             memory_bound,
             slots_taken: RefCell::new(vec![false; slots as usize]),
             slot_freed: Notify::new(),
+            busy: BusyTimes::default(),
         }
     }
 

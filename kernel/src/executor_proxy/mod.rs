@@ -4,6 +4,7 @@
 //! device addresses, the sessions.
 
 mod answer;
+mod busy;
 mod cell;
 mod incarnation;
 mod isolated;
@@ -215,6 +216,18 @@ impl ExecutorProxy {
             }
             State::Running(_) | State::Starting | State::Down(_) => None,
         }
+    }
+
+    /// Asks the executor that serves for how long the work of its sessions has not passed. Waits for a moment at most.
+    pub(crate) async fn ask_busy(&self) {
+        if let Some(running) = self.running() {
+            running.busy.ask(&running.link).await;
+        }
+    }
+
+    /// What it answered for one of them, in milliseconds.
+    pub(crate) fn busy_ms(&self, session: u32) -> u32 {
+        self.running().map_or(0, |running| running.busy.of(session))
     }
 
     /// The executor that serves, waited for while one is being started.

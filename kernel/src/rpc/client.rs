@@ -335,8 +335,12 @@ impl bulkhead::Server for Bulkhead {
         _: bulkhead::StatusParams,
         mut results: bulkhead::StatusResults,
     ) -> Result<(), capnp::Error> {
+        let greeted = self.connection.greeted();
+        if greeted.is_ok() {
+            self.connection.kernel.ask_busy().await;
+        }
         let result = results.get().init_result();
-        match self.connection.greeted() {
+        match greeted {
             Ok(()) => self.connection.kernel.status(result.init_ok()),
             Err(error) => error.write(result.init_error()),
         }

@@ -143,8 +143,12 @@ impl operator::Server for Operator {
         _: operator::StatusParams,
         mut results: operator::StatusResults,
     ) -> Result<(), capnp::Error> {
+        let greeted = self.greeted();
+        if greeted.is_ok() {
+            self.kernel.ask_busy().await;
+        }
         let result = results.get().init_result();
-        match self.greeted() {
+        match greeted {
             Ok(()) => self.kernel.status(result.init_ok()),
             Err(error) => error.write(result.init_error()),
         }
