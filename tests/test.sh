@@ -8,10 +8,11 @@ usage() {
 usage: tests/test.sh [--fast | --keep] [--help]
 
   --fast   formatting, and the tests that take at most 5 s each: below 3 minutes where all is built. No lints, documentation,
-           Thrust or model checking: run it without before you send anything
+           proofs, Thrust or model checking: run it without before you send anything
   --keep   everything, and writes how long it took: each step to tests/steps.txt, each program of tests to tests/times.json
 
-Needs Rust (with rustfmt and clippy), a C++ compiler and Python 3.11. The CUDA compiler is installed into .toolchain.
+Needs Rust (with rustfmt and clippy), a C++ compiler and Python 3.11. The CUDA compiler, and z3 for the proofs, are
+installed into .toolchain.
 Ends with 0 when everything passed, otherwise with 1 at the first failure. What cannot run here (tests that need an
 NVIDIA GPU, or the capnp compiler) is reported as skipped.
 USAGE
@@ -122,6 +123,7 @@ step 'format' cargo fmt --all --check
 if [[ $tier != fast ]]; then
     step 'lints' cargo clippy --quiet --workspace --all-targets -- -D warnings
     step 'documentation' documentation
+    step 'the proofs of the value rules' "${PYTHON:-python3}" guard/proofs/prove.py
 fi
 step 'the CUDA compiler' tests/toolchain.sh
 step 'the CUDA programs' tests/programs.sh

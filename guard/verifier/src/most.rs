@@ -138,8 +138,9 @@ impl Most {
         self.parts.iter().copied().filter(|(.., factor)| *factor != 0)
     }
 
-    /// A constant and such parts; none where there are too many.
+    /// A constant and such parts; none where there are too many, or one is along no axis.
     pub fn of_terms(constant: i128, terms: &[(u8, u8, i64)]) -> Option<Self> {
+        terms.iter().all(|(axis, ..)| *axis < 3).then_some(())?;
         let mut most = Self::constant(constant);
         most.parts.get_mut(..terms.len())?.copy_from_slice(terms);
         Some(most.in_order())
@@ -202,6 +203,15 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_part_is_along_an_axis() {
+        // Behind those that have no factor nobody would look for it.
+        assert_eq!(Most::of_terms(7, &[(u8::MAX, 1, -5)]), None);
+        assert_eq!(Most::of_terms(7, &[(3, 0, 1)]), None);
+        let last = Most::of_terms(7, &[(2, 1, -5)]).unwrap();
+        assert!(!last.is_constant() && !last.implied_by(Most::constant(7), 7));
     }
 
     #[test]

@@ -387,7 +387,8 @@ pub fn refined(known: Option<Number>, (low, high): (i128, i128), width: Width) -
     })
 }
 
-/// How often a number that begins as `first` and grows by `step` before each test passes it, and once more.
+/// How often a number that begins as `first` and grows by `step` before each test passes it, and once more. What it
+/// begins as is from 0 on, or a step before such a number: one that is further below would wrap around first.
 pub fn turns(
     first: Number,
     step: i128,
