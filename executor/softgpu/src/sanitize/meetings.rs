@@ -59,6 +59,15 @@ struct Warp {
 /// Who arrived at a barrier in one place.
 type Arrival = (usize, u32, u32);
 
+/// Lanes of a warp that are in one place.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Present {
+    /// Which.
+    pub(super) mask: u32,
+    /// All of the warp that live.
+    pub(super) live: u32,
+}
+
 /// The meetings of a block.
 #[derive(Debug)]
 pub(super) struct Meetings {
@@ -131,8 +140,9 @@ impl Meetings {
         }
     }
 
-    /// Lanes come to what several do together; of the warp, so many live.
-    pub(super) fn come(&mut self, warp: usize, (mask, live): (u32, u32), pc: u32, members: &Lanes) {
+    /// Lanes come to what several do together.
+    pub(super) fn come(&mut self, warp: usize, present: Present, pc: u32, members: &Lanes) {
+        let Present { mask, live } = present;
         let Some(warp) = self.warps.get_mut(warp) else { return };
         for lane in lanes(mask) {
             let members = (members[lane] & 0xffff_ffff) as u32;
@@ -146,10 +156,11 @@ impl Meetings {
     pub(super) fn meet(
         &mut self,
         number: usize,
-        (mask, live): (u32, u32),
+        present: Present,
         purpose: impl Fn(u32) -> Purpose,
         mut tell: impl FnMut(Wrong),
     ) {
+        let Present { mask, live } = present;
         let Some(warp) = self.warps.get_mut(number) else { return };
         for lane in lanes(mask) {
             let Some(Came { pc, members, lived }) = warp.came[lane] else { continue };
@@ -202,12 +213,13 @@ impl Meetings {
     pub(super) fn ask(
         &self,
         number: usize,
-        (mask, live): (u32, u32),
+        present: Present,
         pc: u32,
         members: &Lanes,
         place: impl Fn(usize) -> u32,
         mut tell: impl FnMut(Wrong),
     ) {
+        let Present { mask, live } = present;
         let Some(warp) = self.warps.get(number) else { return };
         let named = |lane: usize| (members[lane] & 0xffff_ffff) as u32;
         for lane in lanes(mask) {
@@ -259,6 +271,10 @@ pub(super) fn first(mask: u32) -> usize {
 mod tests {
     use super::*;
 
+    fn present(mask: u32, live: u32) -> Present {
+        Present { mask, live }
+    }
+
     fn opened(meetings: &mut Meetings, barrier: usize) -> Vec<(Mistake, u64)> {
         let mut told = Vec::new();
         meetings.open(barrier, |wrong| told.push((wrong.mistake, wrong.about)));
@@ -269,7 +285,7 @@ mod tests {
         let mut told = Vec::new();
         meetings.meet(
             0,
-            (mask, live),
+            present(mask, live),
             |_| Purpose::Meeting,
             |wrong| told.push((wrong.mistake, wrong.thread.1, wrong.about)),
         );
@@ -306,21 +322,21 @@ mod tests {
     fn lanes_that_name_each_other_and_come_are_right() {
         let mut meetings = Meetings::new(32);
         // Half of the warp is gone before anybody comes.
-        meetings.come(0, (0xff, 0xffff), 7, &[u64::from(u32::MAX); LANES]);
-        meetings.come(0, (0xff00, 0xffff), 7, &[u64::from(u32::MAX); LANES]);
+        meetings.come(0, present(0xff, 0xffff), 7, &[u64::from(u32::MAX); LANES]);
+        meetings.come(0, present(0xff00, 0xffff), 7, &[u64::from(u32::MAX); LANES]);
         assert_eq!(met(&mut meetings, 0xffff, 0xffff), []);
-        meetings.come(0, (0b11, 0xffff), 7, &[0b11; LANES]);
-        meetings.come(0, (0b1100, 0xffff), 7, &[0b1100; LANES]);
+        meetings.come(0, present(0b11, 0xffff), 7, &[0b11; LANES]);
+        meetings.come(0, present(0b1100, 0xffff), 7, &[0b1100; LANES]);
         assert_eq!(met(&mut meetings, 0b1111, 0xffff), []);
     }
 
     #[test]
     fn masks_without_the_own_lane_and_masks_that_differ_are_told() {
         let mut meetings = Meetings::new(32);
-        meetings.come(0, (0b100, u32::MAX), 7, &[0b11; LANES]);
+        meetings.come(0, present(0b100, u32::MAX), 7, &[0b11; LANES]);
         assert_eq!(met(&mut meetings, 0b100, u32::MAX), [(Mistake::OwnLane, 2, 0b11)]);
-        meetings.come(0, (0b01, u32::MAX), 7, &[0b11; LANES]);
-        meetings.come(0, (0b10, u32::MAX), 7, &[0b10; LANES]);
+        meetings.come(0, present(0b01, u32::MAX), 7, &[0b11; LANES]);
+        meetings.come(0, present(0b10, u32::MAX), 7, &[0b10; LANES]);
         assert_eq!(met(&mut meetings, 0b11, u32::MAX), [(Mistake::Masks, 0, 0b11)]);
     }
 
@@ -329,11 +345,11 @@ mod tests {
         let all = [u64::from(u32::MAX); LANES];
         let apart = |purposes: [Purpose; 2]| {
             let mut meetings = Meetings::new(32);
-            meetings.come(0, (0xffff, u32::MAX), 7, &all);
-            meetings.come(0, (0xffff_0000, u32::MAX), 9, &all);
+            meetings.come(0, present(0xffff, u32::MAX), 7, &all);
+            meetings.come(0, present(0xffff_0000, u32::MAX), 9, &all);
             let purpose = |pc: u32| purposes[usize::from(pc == 9)];
             let mut told = Vec::new();
-            meetings.meet(0, (u32::MAX, u32::MAX), purpose, |wrong| {
+            meetings.meet(0, present(u32::MAX, u32::MAX), purpose, |wrong| {
                 told.push((wrong.mistake, wrong.pc, wrong.other))
             });
             told
@@ -344,10 +360,10 @@ mod tests {
         // A barrier of the block waits for nobody who has exited.
         for (purpose, count) in [(Purpose::Block, 0), (Purpose::Lanes, 16)] {
             let mut meetings = Meetings::new(32);
-            meetings.come(0, (0xffff, u32::MAX), 7, &all);
+            meetings.come(0, present(0xffff, u32::MAX), 7, &all);
             meetings.exit(0, 0xffff_0000, 3);
             let mut told = 0;
-            meetings.meet(0, (0xffff, 0xffff), |_| purpose, |_| told += 1);
+            meetings.meet(0, present(0xffff, 0xffff), |_| purpose, |_| told += 1);
             assert_eq!(told, count);
         }
     }
@@ -360,7 +376,7 @@ mod tests {
             let mut told = Vec::new();
             meetings.ask(
                 0,
-                (mask, !0b1000),
+                present(mask, !0b1000),
                 7,
                 members,
                 |_| 5,
@@ -383,10 +399,10 @@ mod tests {
     fn a_lane_that_exits_while_others_wait_for_it_is_told() {
         let mut meetings = Meetings::new(32);
         let all = [u64::from(u32::MAX); LANES];
-        meetings.come(0, (0xff, u32::MAX), 7, &all);
+        meetings.come(0, present(0xff, u32::MAX), 7, &all);
         meetings.exit(0, !0xff, 9);
         // They come again when others have exited.
-        meetings.come(0, (0xff, 0xff), 7, &all);
+        meetings.come(0, present(0xff, 0xff), 7, &all);
         let told = met(&mut meetings, 0xff, 0xff);
         assert_eq!(told.len(), 8);
         assert_eq!(told[0], (Mistake::LanesExited, 0, 0xffff_ff00));

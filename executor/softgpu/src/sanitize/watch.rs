@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::bits;
 use super::found::{Finding, Mistake, Other};
 use super::global::{Does, Launch as Global, Race, Scope};
-use super::meetings::{Meetings, Purpose, Thread, Wrong, first};
+use super::meetings::{Meetings, Present, Purpose, Thread, Wrong, first};
 use super::race::Races;
 use super::shared::{FINDINGS_MAX, Shared};
 use super::tool::Tool;
@@ -358,8 +358,8 @@ impl Watch for Watcher {
                 warp.groups.iter().find(is_there).map_or(pc, place_of)
             };
             let mut told = Vec::new();
-            let lanes = (active, warp.live);
-            meetings.ask(warp.number as usize, lanes, pc, &members, place, |wrong| told.push(wrong));
+            let present = Present { mask: active, live: warp.live };
+            meetings.ask(warp.number as usize, present, pc, &members, place, |wrong| told.push(wrong));
             self.wrong(&told);
         }
         if active != 0 && matches!(self.program.code[pc as usize].op, Op::Exit) {
@@ -416,7 +416,7 @@ impl Watch for Watcher {
 
     fn come(&mut self, warp: &Warp, pc: u32, lanes: u32, members: &Lanes) {
         if let Some(meetings) = &mut self.meetings {
-            meetings.come(warp.number as usize, (lanes, warp.live), pc, members);
+            meetings.come(warp.number as usize, Present { mask: lanes, live: warp.live }, pc, members);
         }
     }
 
@@ -429,7 +429,8 @@ impl Watch for Watcher {
         let program = &self.program;
         if let Some(meetings) = &mut self.meetings {
             let purpose = |pc: u32| purpose(program, pc);
-            meetings.meet(number, (lanes, warp.live), purpose, |wrong| told.push(wrong));
+            meetings
+                .meet(number, Present { mask: lanes, live: warp.live }, purpose, |wrong| told.push(wrong));
         }
         self.wrong(&told);
     }
