@@ -167,7 +167,7 @@ impl Code {
         let ran = self.run(warp, frame, pass, &mut out);
         if let Some(failure) = ran.failure {
             match failure {
-                Failure::Fault(fault, pc, lane) => return Err((fault, pc, lane)),
+                Failure::Fault(faulted) => return Err(faulted),
                 Failure::Panic(panic) => std::panic::resume_unwind(panic),
             }
         }
@@ -212,7 +212,7 @@ impl Code {
                 frame.core.out = out;
                 Ok(())
             }
-            Some((index, Failure::Fault(fault, pc, lane))) => Err((index, (fault, pc, lane))),
+            Some((index, Failure::Fault(faulted))) => Err((index, faulted)),
             Some((_, Failure::Panic(panic))) => std::panic::resume_unwind(panic),
         }
     }

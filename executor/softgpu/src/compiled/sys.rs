@@ -29,6 +29,7 @@ use super::webs::Webs;
 use crate::alu::convert::Conversion;
 use crate::code::{Atomic, Op, Program, Region, Special, lies_in};
 use crate::exec::{Frame, Warp};
+use crate::fault::Faulted;
 use crate::memory;
 
 /// Code of the host's processor: written once, then executable and never writable again.
@@ -300,7 +301,7 @@ extern "C" fn fall_back(context: *mut Context, pc: u64, lanes: u64) {
     let done = std::panic::catch_unwind(AssertUnwindSafe(|| warp.single(frame, pc, lanes)));
     context.failure = match done {
         Ok(Ok(())) => return,
-        Ok(Err((fault, lane))) => Some(Failure::Fault(fault, pc, lane)),
+        Ok(Err((fault, lane))) => Some(Failure::Fault(Faulted { fault, pc, lane })),
         Err(panic) => Some(Failure::Panic(panic)),
     };
     context.failed = 1;

@@ -268,7 +268,8 @@ fn in_step(warps: &[Warp]) -> Option<u32> {
 }
 
 /// A fault with its place in words.
-fn place(grid: &Grid, [x, y, z]: [u32; 3], warp: &Warp, (fault, pc, lane): Faulted) -> (Fault, String) {
+fn place(grid: &Grid, [x, y, z]: [u32; 3], warp: &Warp, faulted: Faulted) -> (Fault, String) {
+    let Faulted { fault, pc, lane } = faulted;
     let program = &grid.program;
     let place = program.places.get(pc as usize).copied().unwrap_or_default();
     let thread = warp.threads.map(|axis| axis[lane]);

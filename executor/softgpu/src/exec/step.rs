@@ -116,7 +116,11 @@ impl Warp {
                 Op::Switch { table, a } => {
                     let index = *a.of(&self.registers, &program.constants);
                     let table = &program.tables[table as usize];
-                    self.branch_indexed(table, &index, active).map_err(|(fault, lane)| (fault, pc, lane))?;
+                    self.branch_indexed(table, &index, active).map_err(|(fault, lane)| Faulted {
+                        fault,
+                        pc,
+                        lane,
+                    })?;
                     self.park(pc + 1, mask & !active, State::Ready);
                     // An indexed branch may go backwards, so it costs fuel wherever it goes.
                     *fuel -= 1;
@@ -155,8 +159,10 @@ impl Warp {
                     self.yield_turn();
                     return Ok(Next::Leave);
                 }
-                Op::Trap => return Err((Fault::trap(), pc, first(active))),
-                ref plain => self.plain(frame, plain, active).map_err(|(fault, lane)| (fault, pc, lane))?,
+                Op::Trap => return Err(Faulted { fault: Fault::trap(), pc, lane: first(active) }),
+                ref plain => {
+                    self.plain(frame, plain, active).map_err(|(fault, lane)| Faulted { fault, pc, lane })?
+                }
             }
             pc += 1;
         }
@@ -205,7 +211,11 @@ impl Warp {
         if WATCHED {
             self.tell_of_arrival(frame, pc, active, arrival.id);
         }
-        let full = self.arrive(frame, active, arrival).map_err(|fault| (fault, pc, first(active)))?;
+        let full = self.arrive(frame, active, arrival).map_err(|fault| Faulted {
+            fault,
+            pc,
+            lane: first(active),
+        })?;
         if let (Some(id), false) = (full.waits_at, full.completes) {
             self.park(pc + 1, active, State::Barrier(id));
             self.park(pc + 1, mask & !active, State::Ready);
@@ -296,7 +306,7 @@ impl Warp {
         }
         if together != 0 {
             self.matrix(frame, &frame.program.matrices[index as usize], together)
-                .map_err(|(fault, lane)| (fault, pc, lane))?;
+                .map_err(|(fault, lane)| Faulted { fault, pc, lane })?;
         }
         Ok(mask)
     }

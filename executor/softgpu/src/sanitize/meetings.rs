@@ -4,8 +4,13 @@ use super::found::Mistake;
 use crate::alu::{LANES, Lanes};
 use crate::exec::lanes;
 
-/// A thread of a block: its warp and lane.
-pub(super) type Thread = (usize, usize);
+/// A thread of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Thread {
+    /// Which warp of the block.
+    pub(super) warp: usize,
+    pub(super) lane: usize,
+}
 
 /// What is wrong at a meeting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +62,13 @@ struct Warp {
 }
 
 /// Who arrived at a barrier in one place.
-type Arrival = (usize, u32, u32);
+#[derive(Debug, Clone, Copy)]
+struct Arrival {
+    warp: usize,
+    /// Its lanes.
+    mask: u32,
+    pc: u32,
+}
 
 /// Lanes of a warp that are in one place.
 #[derive(Debug, Clone, Copy)]
@@ -72,7 +83,7 @@ pub(super) struct Present {
 #[derive(Debug)]
 pub(super) struct Meetings {
     warps: Vec<Warp>,
-    /// Of each barrier: warp, lanes, and where they came to it.
+    /// Of each barrier.
     barriers: Vec<Vec<Arrival>>,
 }
 
@@ -111,23 +122,23 @@ impl Meetings {
     /// Lanes arrive at a barrier of the whole block.
     pub(super) fn arrive(&mut self, warp: usize, mask: u32, pc: u32, barrier: usize) {
         if let Some(barrier) = self.barriers.get_mut(barrier) {
-            barrier.push((warp, mask, pc));
+            barrier.push(Arrival { warp, mask, pc });
         }
     }
 
     /// A barrier opens.
     pub(super) fn open(&mut self, barrier: usize, mut tell: impl FnMut(Wrong)) {
         let Some(arrived) = self.barriers.get_mut(barrier).map(std::mem::take) else { return };
-        let Some((warp, mask, pc)) = arrived.first().copied() else { return };
-        let thread = (warp, first(mask));
-        let apart = arrived.iter().find(|(_, _, other)| *other != pc);
-        if let Some((warp, mask, other)) = apart {
-            let other = Some((*other, (*warp, first(*mask))));
+        let Some(Arrival { warp, mask, pc }) = arrived.first().copied() else { return };
+        let thread = Thread { warp, lane: first(mask) };
+        let apart = arrived.iter().find(|other| other.pc != pc);
+        if let Some(other) = apart {
+            let other = Some((other.pc, Thread { warp: other.warp, lane: first(other.mask) }));
             tell(Wrong { mistake: Mistake::BarrierApart, pc, thread, other, about: 0 });
         }
         let missing = |number: usize, warp: &Warp| {
-            let there =
-                arrived.iter().filter(|(of, ..)| *of == number).fold(0, |all, (_, mask, _)| all | mask);
+            let of_warp = arrived.iter().filter(|arrival| arrival.warp == number);
+            let there = of_warp.fold(0, |all, arrival| all | arrival.mask);
             warp.all & !there
         };
         let counted: u32 =
@@ -135,7 +146,7 @@ impl Meetings {
         let gone = self.warps.iter().enumerate().find(|(number, warp)| missing(*number, warp) != 0);
         if let Some((number, warp)) = gone {
             let lane = first(missing(number, warp));
-            let other = Some((warp.exits[lane], (number, lane)));
+            let other = Some((warp.exits[lane], Thread { warp: number, lane }));
             tell(Wrong { mistake: Mistake::BarrierExited, pc, thread, other, about: counted.into() });
         }
     }
@@ -164,9 +175,9 @@ impl Meetings {
         let Some(warp) = self.warps.get_mut(number) else { return };
         for lane in lanes(mask) {
             let Some(Came { pc, members, lived }) = warp.came[lane] else { continue };
-            let thread = (number, lane);
+            let thread = Thread { warp: number, lane };
             let mut wrong = |mistake, other: Option<usize>, pc_there, about: u32| {
-                let other = other.map(|lane| (pc_there, (number, lane)));
+                let other = other.map(|lane| (pc_there, Thread { warp: number, lane }));
                 tell(Wrong { mistake, pc, thread, other, about: about.into() });
             };
             if members >> lane & 1 == 0 {
@@ -187,7 +198,7 @@ impl Meetings {
         }
         let is_stuck = warp.is_stuck(mask, &purpose);
         // Whoever meets others elsewhere goes on, but what it met for is not what they did.
-        let came = |lane: usize| warp.came[lane].map(|came| (came.pc, (number, lane)));
+        let came = |lane: usize| warp.came[lane].map(|came| (came.pc, Thread { warp: number, lane }));
         let stays = |pc: u32| matches!(purpose(pc), Purpose::Lanes | Purpose::Block);
         let alone = lanes(mask).filter_map(came).find(|(pc, _)| stays(*pc));
         if let Some((pc, thread)) = alone
@@ -224,7 +235,7 @@ impl Meetings {
         let named = |lane: usize| (members[lane] & 0xffff_ffff) as u32;
         for lane in lanes(mask) {
             let all = named(lane);
-            let other = |at: usize, pc: u32| Some((pc, (number, at)));
+            let other = |at: usize, pc: u32| Some((pc, Thread { warp: number, lane: at }));
             let differs = lanes(all & mask).find(|other| named(*other) != all);
             let missing = all & warp.all & !mask;
             let (mistake, other, about) = if all >> lane & 1 == 0 {
@@ -239,7 +250,7 @@ impl Meetings {
             } else {
                 continue;
             };
-            tell(Wrong { mistake, pc, thread: (number, lane), other, about: about.into() });
+            tell(Wrong { mistake, pc, thread: Thread { warp: number, lane }, other, about: about.into() });
         }
     }
 }
@@ -275,6 +286,10 @@ mod tests {
         Present { mask, live }
     }
 
+    fn thread(warp: usize, lane: usize) -> Thread {
+        Thread { warp, lane }
+    }
+
     fn opened(meetings: &mut Meetings, barrier: usize) -> Vec<(Mistake, u64)> {
         let mut told = Vec::new();
         meetings.open(barrier, |wrong| told.push((wrong.mistake, wrong.about)));
@@ -287,7 +302,7 @@ mod tests {
             0,
             present(mask, live),
             |_| Purpose::Meeting,
-            |wrong| told.push((wrong.mistake, wrong.thread.1, wrong.about)),
+            |wrong| told.push((wrong.mistake, wrong.thread.lane, wrong.about)),
         );
         told
     }
@@ -314,7 +329,10 @@ mod tests {
         meetings.open(3, |wrong| told.push((wrong.mistake, wrong.pc, wrong.other)));
         assert_eq!(
             told,
-            [(Mistake::BarrierApart, 7, Some((8, (1, 0)))), (Mistake::BarrierExited, 7, Some((99, (1, 4)))),]
+            [
+                (Mistake::BarrierApart, 7, Some((8, thread(1, 0)))),
+                (Mistake::BarrierExited, 7, Some((99, thread(1, 4)))),
+            ]
         );
     }
 
@@ -355,8 +373,14 @@ mod tests {
             told
         };
         assert_eq!(apart([Purpose::Meeting; 2]), []);
-        assert_eq!(apart([Purpose::Lanes, Purpose::Meeting]), [(Mistake::NeverMet, 7, Some((9, (0, 16))))]);
-        assert_eq!(apart([Purpose::Meeting, Purpose::Block]), [(Mistake::NeverMet, 9, Some((7, (0, 0))))]);
+        assert_eq!(
+            apart([Purpose::Lanes, Purpose::Meeting]),
+            [(Mistake::NeverMet, 7, Some((9, thread(0, 16))))]
+        );
+        assert_eq!(
+            apart([Purpose::Meeting, Purpose::Block]),
+            [(Mistake::NeverMet, 9, Some((7, thread(0, 0))))]
+        );
         // A barrier of the block waits for nobody who has exited.
         for (purpose, count) in [(Purpose::Block, 0), (Purpose::Lanes, 16)] {
             let mut meetings = Meetings::new(32);
@@ -380,7 +404,7 @@ mod tests {
                 7,
                 members,
                 |_| 5,
-                |wrong| told.push((wrong.mistake, wrong.thread.1, wrong.about, wrong.other)),
+                |wrong| told.push((wrong.mistake, wrong.thread.lane, wrong.about, wrong.other)),
             );
             told
         };
@@ -388,10 +412,10 @@ mod tests {
         assert_eq!(asked(0b0101, &[0b0001; LANES]), [(Mistake::OwnLane, 2, 0b0001, None)]);
         let mut members = [0b0011; LANES];
         members[1] = 0b0010;
-        assert_eq!(asked(0b0011, &members), [(Mistake::Masks, 0, 0b0011, Some((7, (0, 1))))]);
-        let gone = [(Mistake::LanesExited, 0, 0b1000, Some((3, (0, 3))))];
+        assert_eq!(asked(0b0011, &members), [(Mistake::Masks, 0, 0b0011, Some((7, thread(0, 1))))]);
+        let gone = [(Mistake::LanesExited, 0, 0b1000, Some((3, thread(0, 3))))];
         assert_eq!(asked(0b0001, &[0b1001; LANES]), gone);
-        let elsewhere = [(Mistake::NeverMet, 0, 0b0100, Some((5, (0, 2))))];
+        let elsewhere = [(Mistake::NeverMet, 0, 0b0100, Some((5, thread(0, 2))))];
         assert_eq!(asked(0b0001, &[0b0101; LANES]), elsewhere);
     }
 
