@@ -23,6 +23,13 @@ pub(crate) struct Faulted {
     pub(crate) lane: usize,
 }
 
+impl Faulted {
+    /// Adds to a fault of a lane where that is.
+    pub(crate) fn at(pc: u32) -> impl FnOnce((Fault, usize)) -> Self {
+        move |(fault, lane)| Self { fault, pc, lane }
+    }
+}
+
 impl Fault {
     /// An access that memory refuses.
     pub(crate) fn access(violation: Violation, region: &str, address: u64) -> Self {

@@ -114,18 +114,8 @@ impl Warp {
                 }
                 _ if active == 0 => {}
                 Op::Switch { table, a } => {
-                    let index = *a.of(&self.registers, &program.constants);
                     let table = &program.tables[table as usize];
-                    self.branch_indexed(table, &index, active).map_err(|(fault, lane)| Faulted {
-                        fault,
-                        pc,
-                        lane,
-                    })?;
-                    self.park(pc + 1, mask & !active, State::Ready);
-                    // An indexed branch may go backwards, so it costs fuel wherever it goes.
-                    *fuel -= 1;
-                    self.loses_patience();
-                    return Ok(if *fuel == 0 { Next::Leave } else { Next::Switch });
+                    return self.switch(frame, issue, table, a, fuel);
                 }
                 Op::Barrier { mode, id, count, a } => {
                     let arrival = Arrival { mode, id, count, a };
@@ -160,9 +150,7 @@ impl Warp {
                     return Ok(Next::Leave);
                 }
                 Op::Trap => return Err(Faulted { fault: Fault::trap(), pc, lane: first(active) }),
-                ref plain => {
-                    self.plain(frame, plain, active).map_err(|(fault, lane)| Faulted { fault, pc, lane })?
-                }
+                ref plain => self.plain(frame, plain, active).map_err(Faulted::at(pc))?,
             }
             pc += 1;
         }
@@ -198,6 +186,26 @@ impl Warp {
             }
         }
         None
+    }
+
+    /// Goes where an index says, each lane by its own: the group is set aside.
+    #[inline]
+    fn switch(
+        &mut self,
+        frame: &Frame<'_>,
+        issue: Issue,
+        table: &[u32],
+        a: Src,
+        fuel: &mut u32,
+    ) -> Result<Next, Faulted> {
+        let Issue { pc, mask, active } = issue;
+        let index = *a.of(&self.registers, &frame.program.constants);
+        self.branch_indexed(table, &index, active).map_err(Faulted::at(pc))?;
+        self.park(pc + 1, mask & !active, State::Ready);
+        // An indexed branch may go backwards, so it costs fuel wherever it goes.
+        *fuel -= 1;
+        self.loses_patience();
+        Ok(if *fuel == 0 { Next::Leave } else { Next::Switch })
     }
 
     /// Comes to a barrier of the block; goes on where it does not wait for others there.
@@ -305,8 +313,7 @@ impl Warp {
             return Ok(0);
         }
         if together != 0 {
-            self.matrix(frame, &frame.program.matrices[index as usize], together)
-                .map_err(|(fault, lane)| Faulted { fault, pc, lane })?;
+            self.matrix(frame, &frame.program.matrices[index as usize], together).map_err(Faulted::at(pc))?;
         }
         Ok(mask)
     }
