@@ -110,7 +110,7 @@ fn look(arguments: &Arguments) -> Result<View, Failure> {
         .enable_all()
         .build()
         .map_err(Failure::doing("starting a runtime"))?;
-    let (devices, seen) = tokio::task::LocalSet::new().block_on(&runtime, async {
+    let (devices, (statuses, sessions)) = tokio::task::LocalSet::new().block_on(&runtime, async {
         let connection = Connection::open(&socket, "bulkhead smi").await?;
         // First, since it waits for an executor: without one there is no memory to tell of.
         let devices = list(&connection).await?;
@@ -119,7 +119,7 @@ fn look(arguments: &Arguments) -> Result<View, Failure> {
     let run = env::var(RUN)
         .ok()
         .map(|run| run.parse().map_err(|_| Failure::new(format!("{RUN}: {run:?} is no process"))));
-    let mut view = View::of(&devices, &seen, run.transpose()?)?;
+    let mut view = View::of(&devices, &statuses, &sessions, run.transpose()?)?;
     if let Some(id) = &arguments.id {
         view.cards.retain(|card| card.is(id));
         if view.cards.is_empty() {

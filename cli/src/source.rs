@@ -72,19 +72,19 @@ impl Sources {
 
     /// The line that an instruction of a confined text comes from, and what stands there, where that is known. `None`: it is
     /// the guard's.
-    pub(crate) fn place(&mut self, text: u64, (line, column): (u32, u32)) -> Option<(At, String)> {
-        self.found(text, (line, column), |places| places.get(&(line, column)))
+    pub(crate) fn place(&mut self, text: u64, line: u32, column: u32) -> Option<(At, String)> {
+        self.found(text, line, |places| places.get(&(line, column)))
     }
 
     /// The same for what waits: where that is the guard's, it is there for the next instruction of the program's.
-    pub(crate) fn place_of_wait(&mut self, text: u64, at: (u32, u32)) -> Option<(At, String)> {
-        self.found(text, at, |places| places.range(at..).next().map(|(_, origin)| origin))
+    pub(crate) fn place_of_wait(&mut self, text: u64, line: u32, column: u32) -> Option<(At, String)> {
+        self.found(text, line, |places| places.range((line, column)..).next().map(|(_, origin)| origin))
     }
 
     fn found(
         &mut self,
         text: u64,
-        (line, _): (u32, u32),
+        line: u32,
         find: impl Fn(&BTreeMap<(u32, u32), Origin>) -> Option<&Origin>,
     ) -> Option<(At, String)> {
         let Some(origins) = self.images.get(&text) else { return Some((At::Confined(line), String::new())) };

@@ -14,7 +14,7 @@ use std::{
 
 use bulkhead_schema::{Error, ErrorCode};
 
-use crate::{Effect, Extent, Session, Stream, Violation, ViolationKind};
+use crate::{AddressRange, Effect, Extent, Session, Stream, Violation, ViolationKind};
 use watch::State;
 
 pub(crate) use watch::{Watch, Watched};
@@ -68,7 +68,7 @@ fn kind(code: u32, line: u32, words: [u64; 3], texts: [String; 3]) -> Option<Vio
         }
         6 => ViolationKind::Nobody { pointer: first },
         8 => {
-            let given = (second != 0).then_some((second, third));
+            let given = (second != 0).then_some(AddressRange { start: second, bytes: third });
             ViolationKind::Heap { effect, address: first, bytes, given }
         }
         10 => ViolationKind::Unlooked,
@@ -79,25 +79,24 @@ fn kind(code: u32, line: u32, words: [u64; 3], texts: [String; 3]) -> Option<Vio
 }
 
 /// Of ranges in order, the one that an address is in or nearest to.
-fn nearest(ranges: &[(u64, u64)], address: u64) -> Option<(u64, u64)> {
-    let after = ranges.partition_point(|(start, _)| *start <= address);
+fn nearest(ranges: &[AddressRange], address: u64) -> Option<AddressRange> {
+    let after = ranges.partition_point(|range| range.start <= address);
     let before = after.checked_sub(1).and_then(|before| ranges.get(before));
-    let distance = |(start, bytes): &(u64, u64)| {
+    let distance = |AddressRange { start, bytes }: &AddressRange| {
         start.saturating_sub(address).max(address.saturating_sub(start.saturating_add(*bytes)))
     };
     before.into_iter().chain(ranges.get(after)).min_by_key(|range| distance(range)).copied()
 }
 
 /// Ranges in order as the block has them. Where there are too many, the last reaches to the end of all.
-fn table(ranges: &[(u64, u64)]) -> Vec<u8> {
+fn table(ranges: &[AddressRange]) -> Vec<u8> {
     let count = ranges.len().min(RANGES_MAX);
     let mut bytes = (count as u64).to_le_bytes().to_vec();
     bytes.extend([0; 8]);
-    for (index, (start, length)) in ranges.iter().take(count).enumerate() {
-        let last = ranges.last().copied().filter(|_| index + 1 == RANGES_MAX);
-        let (from, length) = last.unwrap_or((*start, *length));
-        bytes.extend(start.to_le_bytes());
-        bytes.extend(from.saturating_add(length).to_le_bytes());
+    for (index, range) in ranges.iter().take(count).enumerate() {
+        let last = ranges.last().copied().filter(|_| index + 1 == RANGES_MAX).unwrap_or(*range);
+        bytes.extend(range.start.to_le_bytes());
+        bytes.extend(last.start.saturating_add(last.bytes).to_le_bytes());
     }
     bytes
 }
@@ -139,13 +138,13 @@ impl Session {
         self.wait_quietly(self.fence(stream))
     }
 
-    /// Says what kernels that are launched from here on may access: first address and length of each range, in any
-    /// order, without overlaps. What kernels allocate from belongs to it anyway. Until it is called that is the whole slot. For sessions that were opened with
+    /// Says what kernels that are launched from here on may access: ranges in any order, without overlaps. What kernels
+    /// allocate from belongs to it anyway. Until it is called that is the whole slot. For sessions that were opened with
     /// [`Stray::Told`](bulkhead_schema::Stray::Told); nothing of the session should run meanwhile.
     ///
     /// # Errors
     /// Where the session is over.
-    pub fn list_memory(&self, mut ranges: Vec<(u64, u64)>) -> Result<(), Error> {
+    pub fn list_memory(&self, mut ranges: Vec<AddressRange>) -> Result<(), Error> {
         ranges.extend(self.inner.heap.lock().range());
         ranges.sort_unstable();
         let content = table(&ranges);
@@ -242,12 +241,7 @@ impl Session {
     }
 
     /// Reads how often something was told of one image, and forgets it.
-    fn drain_counts(
-        &self,
-        data: &dyn Watched,
-        stream: Stream,
-        found: &mut [(Option<usize>, Violation)],
-    ) -> Result<u64, Error> {
+    fn drain_counts(&self, data: &dyn Watched, stream: Stream, found: &mut [Found]) -> Result<u64, Error> {
         let Some((at, bytes)) = data.place(TOLD) else { return Ok(0) };
         let mut counts = vec![0; usize::try_from(bytes).unwrap_or_default()];
         self.read(stream, &mut counts, data.range(at, bytes))?;
@@ -279,10 +273,11 @@ impl Session {
         self.write(stream, data.range(at, used as u64), &vec![0; used])?;
         let records = content.get(HEADER_BYTES..).unwrap_or_default().chunks_exact(RECORD_BYTES);
         let block = Block::of(data);
-        let read = |record| Some((counted_at(record), block.violation(record)?));
-        let mut found: Vec<(Option<usize>, Violation)> = records.filter_map(read).collect();
+        let read =
+            |record| Some(Found { counted_at: counted_at(record), violation: block.violation(record)? });
+        let mut found: Vec<Found> = records.filter_map(read).collect();
         state.lost = state.lost.saturating_add(self.drain_counts(data, stream, &mut found)?);
-        let mut found: Vec<Violation> = found.into_iter().map(|(_, violation)| violation).collect();
+        let mut found: Vec<Violation> = found.into_iter().map(|found| found.violation).collect();
         for violation in &mut found {
             if let ViolationKind::Global { address, nearest, .. } = &mut violation.kind {
                 *nearest = self::nearest(&state.ranges, *address);
@@ -314,16 +309,22 @@ fn counted_at(record: &[u8]) -> Option<usize> {
     usize::try_from(place & 0xFFF).ok()
 }
 
+/// What a record tells, and the place at which more like it are only counted, if they are.
+struct Found {
+    counted_at: Option<usize>,
+    violation: Violation,
+}
+
 /// Adds what was only counted to the last record of its place; what has none is returned.
-fn count(counts: &[u8], found: &mut [(Option<usize>, Violation)]) -> u64 {
+fn count(counts: &[u8], found: &mut [Found]) -> u64 {
     let mut without = 0_u64;
     for (place, bytes) in counts.chunks_exact(4).enumerate() {
         let more = u64::from(word(bytes, 0).saturating_sub(TOLD_RECORDS));
         if more == 0 {
             continue;
         }
-        match found.iter_mut().rfind(|(at, _)| *at == Some(place)) {
-            Some((_, last)) => last.times = last.times.saturating_add(more),
+        match found.iter_mut().rfind(|found| found.counted_at == Some(place)) {
+            Some(Found { violation: last, .. }) => last.times = last.times.saturating_add(more),
             None => without = without.saturating_add(more),
         }
     }

@@ -4,7 +4,9 @@ mod numbers;
 
 use std::time::Instant;
 
-use bulkhead_ring::{AFTER_MAX, Blocks, LaunchShape, NodePlace, NodeWork, Record, layout::GRAPH_NODES};
+use bulkhead_ring::{
+    AFTER_MAX, Blocks, EntryLaunch, LaunchShape, NodePlace, NodeWork, Record, layout::GRAPH_NODES,
+};
 use bulkhead_schema::{Error, ErrorCode, Handle, limits};
 
 use crate::{
@@ -120,10 +122,7 @@ impl Session {
         let plain = |work| self.push(&Record::Node { stream, place, work });
         match work {
             GraphWork::Nothing => plain(NodeWork::Nothing),
-            GraphWork::Copy { to, from } => plain(NodeWork::Copy(copy(
-                (to.handle, to.offset, to.bytes),
-                (from.handle, from.offset, from.bytes),
-            )?)),
+            GraphWork::Copy { to, from } => plain(NodeWork::Copy(copy((*to).into(), (*from).into())?)),
             GraphWork::Fill { to, pattern } => {
                 if !to.bytes.is_multiple_of(pattern.bytes()) {
                     let message = "the range is no multiple of the pattern";
@@ -143,9 +142,9 @@ impl Session {
                     (None, true) => Blocks::Together,
                     (None, false) => Blocks::Apart,
                 };
-                let (entry, of) = (name(*entry), (stream, place));
+                let launched = EntryLaunch { entry: name(*entry), shape, blocks };
                 self.push_with(counts, |submit| {
-                    submit.producer.push_node(of, entry, (shape, blocks), *bytes, fill)
+                    submit.producer.push_node(stream, place, launched, *bytes, fill)
                 })
             }
         }

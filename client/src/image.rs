@@ -6,7 +6,7 @@ use bulkhead_ring::memory::fill_and_seal;
 use bulkhead_schema::{DataVariable, Error, ErrorCode, Handle, ModuleData, RefusedEntry, Stray};
 
 use crate::{
-    DeviceRange, Entry, Heap, Pattern, Session, Stream, Variables,
+    AddressRange, DeviceRange, Entry, Heap, Pattern, Session, Stream, Variables,
     connection::{Capability, answer, broken},
     descriptors,
     entry::GRID,
@@ -195,15 +195,19 @@ impl Image {
         Some((data.memory.address() + variable.at, variable))
     }
 
-    /// First address and length of each of its module-scope variables, and of where its grids wait, without what else was put
+    /// Where each of its module-scope variables is, and where its grids wait, without what else was put
     /// beside them.
     #[must_use]
-    pub fn ranges(&self) -> Vec<(u64, u64)> {
+    pub fn ranges(&self) -> Vec<AddressRange> {
         let of = |data: &Arc<Data>| {
             let is_own = |name: &str| name == GRID || !name.starts_with(RESERVED);
             let own = data.variables.iter().filter(|variable| is_own(&variable.name));
             let address = data.memory.address();
-            own.map(|variable| (address.saturating_add(variable.at), variable.bytes)).collect()
+            let range = |variable: &DataVariable| AddressRange {
+                start: address.saturating_add(variable.at),
+                bytes: variable.bytes,
+            };
+            own.map(range).collect()
         };
         self.data.as_ref().map(of).unwrap_or_default()
     }

@@ -1,6 +1,6 @@
 //! Launches and their parameters.
 
-use bulkhead_ring::{Blocks, LaunchShape};
+use bulkhead_ring::{Blocks, EntryLaunch, LaunchShape};
 use bulkhead_schema::{Handle, limits};
 
 use crate::{Buffer, Entry, Error, ErrorCode, Fence, Session, Stream, session::name};
@@ -57,7 +57,7 @@ impl Session {
         bytes: usize,
         mut fill: impl FnMut(&mut [u8]),
     ) -> Result<Fence, Error> {
-        self.launch_blocks(stream, entry, (launch, Blocks::Apart), bytes, &mut fill)
+        self.launch_blocks(stream, entry, launch, Blocks::Apart, bytes, &mut fill)
     }
 
     /// Launches an entry whose blocks wait for one another: all of them are there at once. Where they do not fit on the
@@ -87,8 +87,8 @@ impl Session {
         launch: &Launch,
         mut fill: impl FnMut(&mut [u8]),
     ) -> Result<Fence, Error> {
-        let blocks = (launch, Blocks::Together);
-        self.launch_blocks(stream, entry.handle, blocks, entry.parameter_bytes, &mut |block| {
+        let bytes = entry.parameter_bytes;
+        self.launch_blocks(stream, entry.handle, launch, Blocks::Together, bytes, &mut |block| {
             fill(block);
             entry.place_grid(stream, block);
         })
@@ -104,11 +104,12 @@ impl Session {
         stream: Stream,
         entry: &Entry,
         launch: &Launch,
-        (sides, together): ([u8; 3], bool),
+        sides: [u8; 3],
+        together: bool,
         mut fill: impl FnMut(&mut [u8]),
     ) -> Result<Fence, Error> {
-        let blocks = (launch, Blocks::Clusters { sides, together });
-        self.launch_blocks(stream, entry.handle, blocks, entry.parameter_bytes, &mut fill)
+        let blocks = Blocks::Clusters { sides, together };
+        self.launch_blocks(stream, entry.handle, launch, blocks, entry.parameter_bytes, &mut fill)
     }
 
     #[inline]
@@ -116,7 +117,8 @@ impl Session {
         &self,
         stream: Stream,
         entry: Handle,
-        (launch, blocks): (&Launch, Blocks),
+        launch: &Launch,
+        blocks: Blocks,
         bytes: usize,
         fill: &mut impl FnMut(&mut [u8]),
     ) -> Result<Fence, Error> {
@@ -124,11 +126,9 @@ impl Session {
             return Err(Error::new(ErrorCode::LimitReached, "too many parameters"));
         }
         let shape = LaunchShape { grid: launch.grid, block: launch.block, shared_bytes: launch.shared_bytes };
-        let (entry, shape) = (name(entry), (shape, blocks));
+        let launched = EntryLaunch { entry: name(entry), shape, blocks };
         self.inner.watch.launching();
-        self.push_with(stream.0, |submit| {
-            submit.producer.push_blocks(stream.0, entry, shape, bytes, &mut *fill)
-        })
+        self.push_with(stream.0, |submit| submit.producer.push_blocks(stream.0, launched, bytes, &mut *fill))
     }
 }
 

@@ -76,7 +76,8 @@ impl Session {
         if stream < reserved.streams {
             return Ok(());
         }
-        self.reserve(several(stream, STREAMS_AT_ONCE, limits::STREAMS_MAX), reserved.events, (stream + 1, 0))
+        let streams = several(stream, STREAMS_AT_ONCE, limits::STREAMS_MAX);
+        self.reserve(Reserved { streams, ..reserved }, Reserved { streams: stream + 1, events: 0 })
     }
 
     /// Sees to it that records may name an event.
@@ -85,14 +86,15 @@ impl Session {
         if event < reserved.events {
             return Ok(());
         }
-        self.reserve(reserved.streams, several(event, EVENTS_AT_ONCE, limits::EVENTS_MAX), (0, event + 1))
+        let events = several(event, EVENTS_AT_ONCE, limits::EVENTS_MAX);
+        self.reserve(Reserved { events, ..reserved }, Reserved { streams: 0, events: event + 1 })
     }
 
     /// Reserves some, or at least so many.
-    fn reserve(&self, streams: u32, events: u32, least: (u32, u32)) -> Result<(), Error> {
-        let answered = match self.ask_to_reserve(streams, events) {
+    fn reserve(&self, some: Reserved, least: Reserved) -> Result<(), Error> {
+        let answered = match self.ask_to_reserve(some) {
             Err(error) if error.code == bulkhead_schema::ErrorCode::LimitReached => {
-                self.ask_to_reserve(least.0, least.1)?
+                self.ask_to_reserve(least)?
             }
             answered => answered?,
         };
@@ -102,11 +104,11 @@ impl Session {
         Ok(())
     }
 
-    fn ask_to_reserve(&self, streams: u32, events: u32) -> Result<Reserved, Error> {
+    fn ask_to_reserve(&self, asked: Reserved) -> Result<Reserved, Error> {
         self.inner.remote.call(move |context| async move {
             let mut request = context.session()?.reserve_request();
-            request.get().set_streams(streams);
-            request.get().set_events(events);
+            request.get().set_streams(asked.streams);
+            request.get().set_events(asked.events);
             let response = request.send().promise.await.map_err(broken)?;
             let reserved = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
             Ok(Reserved { streams: reserved.get_streams(), events: reserved.get_events() })

@@ -94,7 +94,7 @@ pub use module::{AcceptedGates, Gates, ModuleHost, ProtectedModule};
 pub use operator::{Operator, StatusMessage};
 pub use overview::{DeviceOverview, driver_version, overview, uuid_text};
 pub use place::Reservation;
-pub use range::{DeviceRange, HostSpan};
+pub use range::{AddressRange, DeviceRange, HostSpan};
 pub use session::{Options, Session};
 pub use share::{Access, Moment, Reached, Revocation, Share};
 pub use stream::{Event, Fence, Pattern, Stream};

@@ -106,7 +106,8 @@ impl Operator {
         &self,
         name: &str,
         gates: &str,
-        (bytes, host_bytes): (u64, u64),
+        bytes: u64,
+        host_bytes: u64,
     ) -> Result<(), Error> {
         let mut add = self.kernel.add_module_request();
         let mut module = add.get().init_module();

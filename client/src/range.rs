@@ -16,6 +16,15 @@ pub struct DeviceRange {
     pub bytes: u64,
 }
 
+/// Addresses of the device that follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AddressRange {
+    /// The first.
+    pub start: u64,
+    /// Length in bytes.
+    pub bytes: u64,
+}
+
 /// A range of a host buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostSpan {

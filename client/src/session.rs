@@ -177,20 +177,45 @@ pub(crate) fn name(handle: Handle) -> Bind {
     Bind { slot: handle.slot, generation: handle.generation }
 }
 
-pub(crate) fn copy(to: (Handle, u64, u64), from: (Handle, u64, u64)) -> Result<Copy, Error> {
-    if to.2 != from.2 {
+/// One end of a copy: bytes of a buffer, or of memory of the host's.
+pub(crate) struct End {
+    handle: Handle,
+    offset: u64,
+    bytes: u64,
+}
+
+impl From<DeviceRange> for End {
+    fn from(range: DeviceRange) -> Self {
+        Self { handle: range.handle, offset: range.offset, bytes: range.bytes }
+    }
+}
+
+impl From<HostSpan> for End {
+    fn from(span: HostSpan) -> Self {
+        Self { handle: span.handle, offset: span.offset, bytes: span.bytes }
+    }
+}
+
+pub(crate) fn copy(to: End, from: End) -> Result<Copy, Error> {
+    if to.bytes != from.bytes {
         return Err(Error::new(ErrorCode::InvalidArgument, "the ranges of a copy differ in length"));
     }
-    Ok(Copy { to: name(to.0), to_offset: to.1, from: name(from.0), from_offset: from.1, bytes: to.2 })
+    Ok(Copy {
+        to: name(to.handle),
+        to_offset: to.offset,
+        from: name(from.handle),
+        from_offset: from.offset,
+        bytes: to.bytes,
+    })
 }
 
 pub(crate) fn copied_to_device(stream: Stream, to: DeviceRange, from: HostSpan) -> Result<Record, Error> {
-    let copy = copy((to.handle, to.offset, to.bytes), (from.handle, from.offset, from.bytes))?;
+    let copy = copy(to.into(), from.into())?;
     Ok(Record::CopyToDevice { stream: stream.0, copy })
 }
 
 pub(crate) fn copied_to_host(stream: Stream, to: HostSpan, from: DeviceRange) -> Result<Record, Error> {
-    let copy = copy((to.handle, to.offset, to.bytes), (from.handle, from.offset, from.bytes))?;
+    let copy = copy(to.into(), from.into())?;
     Ok(Record::CopyToHost { stream: stream.0, copy })
 }
 

@@ -193,7 +193,7 @@ impl Share {
     /// # Errors
     /// `notPermitted` where it allows less than is asked for, `invalidArgument` where the part does not lie in it.
     pub fn derive(&self, offset: u64, bytes: u64, access: Access) -> Result<Self, Error> {
-        derive(&self.held.session, self.held.key, (offset, bytes), access)
+        derive(&self.held.session, self.held.key, offset, bytes, access)
     }
 
     /// Ends everything derived from it. It stays.
@@ -268,15 +268,15 @@ impl Share {
 }
 
 /// A part of the memory behind the capability that is held under `key`.
-fn derive(session: &Session, key: usize, part: (u64, u64), access: Access) -> Result<Share, Error> {
+fn derive(session: &Session, key: usize, offset: u64, bytes: u64, access: Access) -> Result<Share, Error> {
     let own = session.clone();
     session.inner.remote.call(move |context| async move {
         let client = context.any(key)?;
         macro_rules! derived {
             ($call:expr, $get:ident, $failed:expr) => {{
                 let mut derive = $call;
-                derive.get().set_offset(part.0);
-                derive.get().set_bytes(part.1);
+                derive.get().set_offset(offset);
+                derive.get().set_bytes(bytes);
                 let response = derive.send().promise.await.map_err($failed)?;
                 let created = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
                 let client = created.$get().map_err(broken)?.client;
@@ -329,7 +329,7 @@ impl Buffer {
             return Err(Error::new(ErrorCode::InvalidArgument, message)
                 .remedy("share a buffer of its own: allocate it with `allocate_arena`"));
         };
-        derive(&self.session, key, (offset, bytes), access)
+        derive(&self.session, key, offset, bytes, access)
     }
 }
 

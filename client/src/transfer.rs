@@ -53,7 +53,7 @@ impl Session {
             let pieces = from.chunks(PIECE_BYTES).enumerate().skip(thread).step_by(threads);
             let mut pieces = pieces.map(|(index, bytes)| (index * PIECE_BYTES, bytes));
             let mut lane = staging.lanes[thread].lock();
-            let refused = self.write_in(&mut lane, (&staging, stream, Tied::No), to, &mut pieces)?;
+            let refused = self.write_in(&mut lane, &staging, stream, Tied::No, to, &mut pieces)?;
             drop(lane);
             let Some(refused) = refused else { return Ok(()) };
             let mut smaller = iter::once(refused).chain(pieces).flat_map(|(at, bytes)| {
@@ -61,7 +61,7 @@ impl Session {
                 smaller.map(move |(index, bytes)| (at + index * TIED_PIECE_BYTES, bytes))
             });
             let mut lane = tied_lane(&staging, self);
-            self.write_in(&mut lane, (&staging, stream, Tied::Maybe), to, &mut smaller).map(drop)
+            self.write_in(&mut lane, &staging, stream, Tied::Maybe, to, &mut smaller).map(drop)
         })
     }
 
@@ -69,7 +69,9 @@ impl Session {
     fn write_in<'a>(
         &self,
         lane: &mut Lane,
-        (staging, stream, tied): (&Staging, Stream, Tied),
+        staging: &Staging,
+        stream: Stream,
+        tied: Tied,
         to: DeviceRange,
         pieces: &mut impl Iterator<Item = (usize, &'a [u8])>,
     ) -> Result<Option<(usize, &'a [u8])>, Error> {
@@ -107,7 +109,7 @@ impl Session {
         in_parallel(threads, |thread| {
             let mut pieces = std::mem::take(&mut *parts[thread].lock()).into_iter();
             let mut lane = staging.lanes[thread].lock();
-            let refused = self.read_in(&mut lane, (&staging, stream, Tied::No), from, &mut pieces)?;
+            let refused = self.read_in(&mut lane, &staging, stream, Tied::No, from, &mut pieces)?;
             drop(lane);
             let Some(refused) = refused else { return Ok(()) };
             let mut smaller = iter::once(refused).chain(pieces).flat_map(|(at, bytes)| {
@@ -115,7 +117,7 @@ impl Session {
                 smaller.map(move |(index, bytes)| (at + index * TIED_PIECE_BYTES, bytes))
             });
             let mut lane = tied_lane(&staging, self);
-            self.read_in(&mut lane, (&staging, stream, Tied::Maybe), from, &mut smaller).map(drop)
+            self.read_in(&mut lane, &staging, stream, Tied::Maybe, from, &mut smaller).map(drop)
         })
     }
 
@@ -123,7 +125,9 @@ impl Session {
     fn read_in<'a>(
         &self,
         lane: &mut Lane,
-        (staging, stream, tied): (&Staging, Stream, Tied),
+        staging: &Staging,
+        stream: Stream,
+        tied: Tied,
         from: DeviceRange,
         pieces: &mut impl Iterator<Item = (usize, &'a mut [u8])>,
     ) -> Result<Option<(usize, &'a mut [u8])>, Error> {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::AddressRange;
+
 /// What a thread of a kernel told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
@@ -59,8 +61,8 @@ pub enum ViolationKind {
         bytes: u32,
         /// Whether the address is no multiple of that.
         misaligned: bool,
-        /// First address and length of what is listed nearest.
-        nearest: Option<(u64, u64)>,
+        /// What is listed nearest.
+        nearest: Option<AddressRange>,
         /// What was there before it was freed, where somebody knows.
         freed: Option<Freed>,
     },
@@ -72,8 +74,8 @@ pub enum ViolationKind {
         address: u64,
         /// How many bytes.
         bytes: u32,
-        /// First address and length of what was given there, if anything.
-        given: Option<(u64, u64)>,
+        /// What was given there, if anything.
+        given: Option<AddressRange>,
     },
     /// Nothing: accesses of the kernel are not looked at, since its module is too large for that.
     Unlooked,
@@ -182,8 +184,15 @@ impl fmt::Display for Effect {
 const NULL_BYTES: u64 = 1 << 16;
 
 /// How far an address is from what is listed nearest.
-fn beside(f: &mut fmt::Formatter<'_>, address: u64, bytes: u32, nearest: Option<(u64, u64)>) -> fmt::Result {
-    let Some((start, length)) = nearest else { return f.write_str("nothing is allocated") };
+fn beside(
+    f: &mut fmt::Formatter<'_>,
+    address: u64,
+    bytes: u32,
+    nearest: Option<AddressRange>,
+) -> fmt::Result {
+    let Some(AddressRange { start, bytes: length }) = nearest else {
+        return f.write_str("nothing is allocated");
+    };
     let end = start.saturating_add(length);
     if address < NULL_BYTES && start >= NULL_BYTES {
         return f.write_str("a null pointer");

@@ -116,7 +116,8 @@ impl Modules {
         &self,
         id: u32,
         text: &str,
-        (bytes, host_bytes): (u64, u64),
+        bytes: u64,
+        host_bytes: u64,
         origin: WindowOrigin,
     ) -> Result<(), Error> {
         let mut gates = Gates::default();

@@ -14,7 +14,7 @@ use std::{
 use bulkhead_executor::{Backend, Patience};
 use bulkhead_mm::Slot;
 use bulkhead_ring::{
-    Bind, Blocks, CompletionReader, LaunchShape, Producer, Record,
+    Bind, Blocks, CompletionReader, EntryLaunch, LaunchShape, Producer, Record,
     memory::{self, Completion, Ring},
 };
 use bulkhead_schema::{
@@ -251,7 +251,8 @@ fn an_executor_of_many_loads_nothing_that_nobody_has_checked_and_makes_no_cluste
     let clusters = Blocks::Clusters { sides: [2, 1, 1], together: false };
     let entry = Bind { slot: ENTRY.slot, generation: ENTRY.generation };
     let fill = |block: &mut [u8]| block[..8].copy_from_slice(&at.to_ne_bytes());
-    let position = producer.push_blocks(0, entry, (SHAPE, clusters), 12, fill).unwrap();
+    let position =
+        producer.push_blocks(0, EntryLaunch { entry, shape: SHAPE, blocks: clusters }, 12, fill).unwrap();
     while page.mark(0) < position {
         thread::yield_now();
     }

@@ -145,7 +145,7 @@ impl<'a> Layout<'a> {
             let Some(at) = self.places.get(variable.name.as_str()).copied() else { continue };
             let managed = is_managed(variable);
             data.variables.push(DataVariable { name: variable.name.clone(), at, bytes: *bytes, managed });
-            if let Err(reason) = self.initialize(variable, (at, *bytes), function, &mut data) {
+            if let Err(reason) = self.initialize(variable, at, *bytes, function, &mut data) {
                 report.add(variable.span, reason);
             }
         }
@@ -158,7 +158,8 @@ impl<'a> Layout<'a> {
     fn initialize(
         &self,
         variable: &Variable,
-        (at, bytes): (u64, u64),
+        at: u64,
+        bytes: u64,
         function: &dyn Fn(&Operand) -> Option<u64>,
         data: &mut Data,
     ) -> Result<(), Reason> {

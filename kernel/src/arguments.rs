@@ -168,10 +168,10 @@ impl Reader {
             "module" => self.config.modules.push(protected(value)?),
             "relay" => self.config.relay = Relay::Always,
             "tenant" => self.config.tenants.push(tenant(value)?),
-            "session" => limits.session = with(limits.session, limit(value)?),
-            "total" => limits.total = with(limits.total, limit(value)?),
-            "principal" => limits.principal = counting(limits.principal, counted(value)?),
-            "process" => limits.process = counting(limits.process, counted(value)?),
+            "session" => limits.session = with(limits.session, value)?,
+            "total" => limits.total = with(limits.total, value)?,
+            "principal" => limits.principal = counting(limits.principal, value)?,
+            "process" => limits.process = counting(limits.process, value)?,
             "priority-ceiling" => limits.priority_ceiling = number(value)?,
             "device-bytes" => limits.device_bytes = Some(number(value)?),
             "swap-bytes" => limits.swap_bytes = number(value)?,
@@ -232,12 +232,14 @@ fn protected(text: &str) -> Result<ProtectedModule, String> {
     })
 }
 
-fn with(amounts: Amounts, limit: (Resource, u64)) -> Amounts {
-    amounts.with(limit.0, limit.1)
+fn with(amounts: Amounts, text: &str) -> Result<Amounts, String> {
+    let (resource, most) = limit(text)?;
+    Ok(amounts.with(resource, most))
 }
 
-fn counting(quota: Quota, limit: (Counted, u64)) -> Quota {
-    quota.with(limit.0, limit.1)
+fn counting(quota: Quota, text: &str) -> Result<Quota, String> {
+    let (counted, most) = counted(text)?;
+    Ok(quota.with(counted, most))
 }
 
 /// Users, as FIRST-LAST.

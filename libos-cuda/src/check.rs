@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::device::{Stray, Violation, ViolationKind};
+use crate::device::{AddressRange, Stray, Violation, ViolationKind};
 use crate::driver::Driver;
 use crate::report;
 
@@ -15,8 +15,8 @@ const VARIABLE: &str = "BULKHEAD_CHECK";
 /// Records that are told on stderr; the others are counted.
 const TOLD_MAX: u64 = 100;
 
-/// First address and length of all that there is.
-type List = Vec<(u64, u64)>;
+/// All that there is.
+type List = Vec<AddressRange>;
 
 /// What the run has told so far.
 struct Run {

@@ -99,20 +99,36 @@ fn shaped(driver: &Driver, order: Order, to: &Side3d, from: &Side3d, shape: Shap
     }
     match (of_the_driver(driver, to, shape)?, of_the_driver(driver, from, shape)?) {
         (None, None) => linear(driver, order, side(driver, to, shape)?, side(driver, from, shape)?, shape),
-        (Some(array), None) => with_array(driver, order, array, (side(driver, from, shape)?, true), shape),
-        (None, Some(array)) => with_array(driver, order, array, (side(driver, to, shape)?, false), shape),
+        (Some(array), None) => {
+            with_array(driver, order, array, side(driver, from, shape)?, Direction::In, shape)
+        }
+        (None, Some(array)) => {
+            with_array(driver, order, array, side(driver, to, shape)?, Direction::Out, shape)
+        }
         (Some(to), Some(from)) => {
             let memory = memory::acquire(driver, bytes as u64)?;
             let between = Side::dense(End::Device(memory), shape);
-            let copied = with_array(driver, order, from, (between, false), shape)
-                .and_then(|()| with_array(driver, order, to, (between, true), shape));
+            let copied = with_array(driver, order, from, between, Direction::Out, shape)
+                .and_then(|()| with_array(driver, order, to, between, Direction::In, shape));
             memory::release(driver, memory).and(copied)
         }
     }
 }
 
-/// A part of an array of the driver's: its number, and from where on it is.
-type InArray = (u64, [u32; 3]);
+/// A part of an array of the driver's.
+#[derive(Clone, Copy)]
+struct InArray {
+    number: u64,
+    /// From where on it is.
+    at: [u32; 3],
+}
+
+/// Whether a copy goes into an array or out of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    In,
+    Out,
+}
 
 /// Which array of the driver's a side is in, if it is.
 fn of_the_driver(driver: &Driver, side: &Side3d, shape: Shape) -> Result<Option<InArray>, Status> {
@@ -124,21 +140,28 @@ fn of_the_driver(driver: &Driver, side: &Side3d, shape: Shape) -> Result<Option<
     let at = [side.x, side.y, side.z];
     array.check(at, [shape.width, shape.height, shape.depth])?;
     let half = |at: usize| u32::try_from(at).map_err(|_| Status::INVALID_VALUE);
-    Ok(Some((number, [half(at[0])?, half(at[1])?, half(at[2])?])))
+    Ok(Some(InArray { number, at: [half(at[0])?, half(at[1])?, half(at[2])?] }))
 }
 
 /// Copies between an array of the driver's and memory: into the array or out of it. Memory of the host's goes by way of the
 /// device's.
-fn with_array(driver: &Driver, order: Order, array: InArray, memory: (Side, bool), shape: Shape) -> Answer {
-    let (side, to_array) = memory;
+fn with_array(
+    driver: &Driver,
+    order: Order,
+    array: InArray,
+    side: Side,
+    direction: Direction,
+    shape: Shape,
+) -> Answer {
+    let to_array = direction == Direction::In;
     let extent = side.extent(shape)?;
     if side.end.piece(driver, extent)? == extent
         && let Place::Device(range) = side.end.place(driver, extent)?
     {
         let half = |number: usize| u32::try_from(number).map_err(|_| Status::INVALID_VALUE);
         let copy = ArrayCopy {
-            array: array.0,
-            at: array.1,
+            array: array.number,
+            at: array.at,
             memory: Bind { slot: 0, generation: 0 },
             offset: 0,
             row_bytes: side.row_bytes as u64,
@@ -155,9 +178,9 @@ fn with_array(driver: &Driver, order: Order, array: InArray, memory: (Side, bool
     let dense = Side::dense(End::Device(between), shape);
     let copied = if to_array {
         linear(driver, order, dense, side, shape)
-            .and_then(|()| with_array(driver, order, array, (dense, true), shape))
+            .and_then(|()| with_array(driver, order, array, dense, Direction::In, shape))
     } else {
-        with_array(driver, order, array, (dense, false), shape)
+        with_array(driver, order, array, dense, Direction::Out, shape)
             .and_then(|()| linear(driver, order, side, dense, shape))
     };
     // The session keeps the memory until what uses it is done.

@@ -12,8 +12,8 @@ pub(crate) use recording::*;
 mod client;
 
 pub(crate) use bulkhead_client::{
-    ArrayCopy, Bind, Domain, Freed, Question, Stray, SturdyToken, Terms, Uses, Violation, ViolationKind,
-    count_remote_calls, default_socket, remote_calls,
+    AddressRange, ArrayCopy, Bind, Domain, Freed, Question, Stray, SturdyToken, Terms, Uses, Violation,
+    ViolationKind, count_remote_calls, default_socket, remote_calls,
 };
 pub(crate) use bulkhead_schema::{Error, ErrorCode, Handle};
 #[cfg(not(any(test, recording_device)))]

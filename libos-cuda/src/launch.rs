@@ -126,26 +126,36 @@ fn sides(value: &[u32]) -> Result<[u8; 3], Status> {
     Ok([side(0)?, side(1)?, side(2)?])
 }
 
+/// How an entry is launched, but for its parameters.
+#[derive(Clone, Copy)]
+struct Setup {
+    launch: Launch,
+    blocks: Blocks,
+    /// Whether it may begin while the kernel before is about to end.
+    early: bool,
+}
+
 #[inline]
 fn launch_one(
     null: NullStream,
     handle: u64,
-    (launch, blocks, early): (&Launch, Blocks, bool),
+    setup: &Setup,
     stream: u64,
     parameters: &Parameters,
     extra: &Extra,
 ) -> Answer {
+    let Setup { launch, blocks, early } = setup;
     let driver = driver()?;
     current()?;
     let function = function::find(&driver.functions, handle)?;
     let target = driver.target(null, stream)?;
-    check_blocks(driver, function, launch, blocks)?;
+    check_blocks(driver, function, launch, *blocks)?;
     let source = Source::of(function, parameters, extra)?;
     if let Some(capturing) = driver.streams.captures.of(target)? {
-        let kernel = Kernel { early, ..Kernel::pack(function, handle, (launch, blocks), &source) };
+        let kernel = Kernel { early: *early, ..Kernel::pack(function, handle, launch, *blocks, &source) };
         return capturing.add(Work::Kernel(Arc::new(kernel)));
     }
-    submit(driver, target, function, (launch, blocks), |block| source.pack(function, block))
+    submit(driver, target, function, launch, *blocks, |block| source.pack(function, block))
 }
 
 #[inline]
@@ -153,7 +163,8 @@ fn submit(
     driver: &Driver,
     target: Target,
     function: &Function,
-    (launch, blocks): (&Launch, Blocks),
+    launch: &Launch,
+    blocks: Blocks,
     write: impl Fn(&mut [u8]),
 ) -> Answer {
     let _listed = accesses::before_launch(driver);
@@ -163,8 +174,7 @@ fn submit(
             Blocks::Apart => driver.session.launch_with(stream, function.handle, launch, bytes, &write),
             Blocks::Together => driver.session.launch_together_with(stream, &function.entry, launch, &write),
             Blocks::Clusters(sides, together) => {
-                let shape = (sides, together);
-                driver.session.launch_clusters_with(stream, &function.entry, launch, shape, &write)
+                driver.session.launch_clusters_with(stream, &function.entry, launch, sides, together, &write)
             }
         };
         match launched {
@@ -178,20 +188,22 @@ impl Kernel {
     pub(crate) fn new(
         driver: &'static Driver,
         handle: u64,
-        (launch, blocks): (Launch, Blocks),
+        launch: &Launch,
+        blocks: Blocks,
         parameters: &Parameters,
         extra: &Extra,
     ) -> Result<Kernel, Status> {
         let function = function::find(&driver.functions, handle)?;
-        check_blocks(driver, function, &launch, blocks)?;
+        check_blocks(driver, function, launch, blocks)?;
         let source = Source::of(function, parameters, extra)?;
-        Ok(Kernel::pack(function, handle, (&launch, blocks), &source))
+        Ok(Kernel::pack(function, handle, launch, blocks, &source))
     }
 
     fn pack(
         function: &Function,
         handle: u64,
-        (launch, blocks): (&Launch, Blocks),
+        launch: &Launch,
+        blocks: Blocks,
         source: &Source<'_>,
     ) -> Kernel {
         let mut block: Box<[u8]> = vec![0; function.parameter_bytes].into();
@@ -235,7 +247,7 @@ impl Kernel {
     /// Launches it.
     pub(crate) fn run(&self, driver: &'static Driver, target: Target) -> Answer {
         let function = function::find(&driver.functions, self.function)?;
-        submit(driver, target, function, (&self.launch, self.blocks), |block| self.write(block))
+        submit(driver, target, function, &self.launch, self.blocks, |block| self.write(block))
     }
 }
 
@@ -256,7 +268,8 @@ pub(crate) fn launch(
 ) -> Answer {
     let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
     let launch = Launch { grid, block, shared_bytes };
-    launch_one(null, function, (&launch, Blocks::Apart, false), stream, &parameters, &extra)
+    let setup = Setup { launch, blocks: Blocks::Apart, early: false };
+    launch_one(null, function, &setup, stream, &parameters, &extra)
 }
 
 #[expect(clippy::too_many_arguments, reason = "CUDA's signature")]
@@ -275,7 +288,8 @@ pub(crate) fn launch_cooperative(
 ) -> Answer {
     let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
     let launch = Launch { grid, block, shared_bytes };
-    launch_one(null, function, (&launch, Blocks::Together, false), stream, &parameters, &Extra::none())
+    let setup = Setup { launch, blocks: Blocks::Together, early: false };
+    launch_one(null, function, &setup, stream, &parameters, &Extra::none())
 }
 
 pub(crate) fn launch_with(
@@ -306,7 +320,7 @@ pub(crate) fn launch_with(
         }
     }
     let launch = Launch { grid: config.grid, block: config.block, shared_bytes: config.shared_bytes };
-    launch_one(null, function, (&launch, blocks, early), config.stream, &parameters, &extra)
+    launch_one(null, function, &Setup { launch, blocks, early }, config.stream, &parameters, &extra)
 }
 
 /// Whether a launch with this attribute does what it should without it.

@@ -6,6 +6,7 @@
 use std::{
     collections::BTreeSet,
     fs::File,
+    ops::Range,
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
 };
@@ -140,7 +141,7 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
 }
 
 /// Where a section begins and ends in an ELF file of 64 bits.
-fn section(file: &File, wanted: &[u8]) -> Option<(u64, u64)> {
+fn section(file: &File, wanted: &[u8]) -> Option<Range<u64>> {
     let header: [u8; 64] = word(file, 0)?;
     if !header.starts_with(b"\x7fELF\x02\x01") {
         return None;
@@ -162,12 +163,13 @@ fn section(file: &File, wanted: &[u8]) -> Option<(u64, u64)> {
         let (name, at, bytes) = of(index)?;
         let name = names.get(usize::try_from(name).ok()?..)?;
         let is_it = name.strip_prefix(wanted).is_some_and(|rest| rest.first() == Some(&0));
-        is_it.then_some((at, at.checked_add(bytes)?))
+        is_it.then_some(at..at.checked_add(bytes)?)
     })
 }
 
 /// Whether one of the containers there is such a one, by where its entries begin and it ends.
-fn containers(file: &File, (mut at, end): (u64, u64), mut is_one: impl FnMut(u64, u64) -> bool) -> bool {
+fn containers(file: &File, place: Range<u64>, mut is_one: impl FnMut(u64, u64) -> bool) -> bool {
+    let Range { start: mut at, end } = place;
     for _ in 0..HEADERS_MAX {
         let Some(header) = word::<16>(file, at).filter(|_| at < end) else { return false };
         let (magic, header_bytes, content) = (u32_at(&header, 0), u16_at(&header, 6), u64_at(&header, 8));

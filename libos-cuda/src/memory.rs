@@ -9,7 +9,7 @@ use parking_lot::{Mutex, RwLock};
 
 pub(crate) use calls::*;
 
-use crate::device::{Buffer, DeviceRange, Freed, HostBuffer, HostSpan, Image, Stray};
+use crate::device::{AddressRange, Buffer, DeviceRange, Freed, HostBuffer, HostSpan, Image, Stray};
 use crate::freed;
 use crate::graph::Stored;
 use crate::ipc::Opened;
@@ -234,7 +234,7 @@ impl Memory {
     }
 
     /// First address and length of all that kernels may access.
-    pub(crate) fn ranges(&self) -> Vec<(u64, u64)> {
+    pub(crate) fn ranges(&self) -> Vec<AddressRange> {
         let mut ranges = Vec::new();
         for found in self.map.read().iter() {
             let start = match &found.value.what {
@@ -253,7 +253,7 @@ impl Memory {
                 | What::Foreign(_)
                 | What::Managed(_) => None,
             };
-            ranges.push((start.unwrap_or(found.start), found.bytes));
+            ranges.push(AddressRange { start: start.unwrap_or(found.start), bytes: found.bytes });
         }
         ranges
     }

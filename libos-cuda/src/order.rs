@@ -128,7 +128,8 @@ impl Streams {
     fn named(&self, session: &Session, handle: u64) -> Result<Target, Status> {
         let (generation, slot) = decode(Kind::Stream, handle)?;
         let Some(place) = self.slots.get(slot as usize) else {
-            return self.made(session, (slot as usize - self.slots.len(), generation));
+            let place = slot as usize - self.slots.len();
+            return self.made(session, late::Named { place, generation });
         };
         let word = place.word.load(Ordering::Acquire);
         if word & LIVE == 0 || word >> GENERATION_SHIFT != u64::from(generation) {
@@ -209,10 +210,11 @@ impl Streams {
     /// Destroys a stream; its work is still done, and the legacy stream still waits for it.
     pub(crate) fn destroy(&self, session: &Session, handle: u64) -> Answer {
         let (generation, slot) = decode(Kind::Stream, handle)?;
-        let late = (slot as usize).checked_sub(self.slots.len()).map(|place| (place, generation));
+        let late =
+            (slot as usize).checked_sub(self.slots.len()).map(|place| late::Named { place, generation });
         let handle = match late {
             None => Some(handle),
-            Some(place) => self.late.handle(place)?,
+            Some(named) => self.late.handle(named)?,
         };
         match (handle, late) {
             (Some(handle), Some(_)) => self.leave(session, handle)?,
@@ -220,7 +222,7 @@ impl Streams {
             (None, _) => {}
         }
         // Last: whoever is refused leaves it as it is.
-        late.map_or(Ok(()), |place| self.late.forget(place))
+        late.map_or(Ok(()), |named| self.late.forget(named))
     }
 
     fn retire(&self, session: &Session, target: Target) -> Answer {

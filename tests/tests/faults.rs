@@ -4,7 +4,9 @@
 
 use std::time::{Duration, Instant};
 
-use bulkhead_client::{ErrorCode, Launch, Options, Parameters, Session, Stray, Stream, ViolationKind};
+use bulkhead_client::{
+    AddressRange, ErrorCode, Launch, Options, Parameters, Session, Stray, Stream, ViolationKind,
+};
 use bulkhead_tests::{kernel::Kernel, neighbour::Neighbour};
 
 const FIRST: Stream = Stream::DEFAULT;
@@ -157,7 +159,7 @@ fn what_a_long_kernel_tells_again_and_again_is_counted_to_the_last() {
     let image = session.load_image(ASTRAY).unwrap();
     let entry = image.entry("astray").unwrap();
     let to = session.allocate(256).unwrap();
-    session.list_memory(vec![(to.address() + 4096, 4)]).unwrap();
+    session.list_memory(vec![AddressRange { start: to.address() + 4096, bytes: 4 }]).unwrap();
     // So long that who waits for it, and who waits for others, has looked before it ends.
     let times = 200_000;
     let parameters = Parameters::new().buffer(&to).u32(times);

@@ -10,6 +10,9 @@ use std::{
 
 use bulkhead_tests::place::repository;
 
+#[path = "tidy/signatures.rs"]
+mod signatures;
+
 /// What each crate may depend on, of ours: the folders of the repository from the bottom to the top.
 const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("schema", &[]),
@@ -118,6 +121,12 @@ const LINES_MAX: usize = 600;
 
 /// Lines of a function, from its first to its closing brace.
 const FUNCTION_LINES_MAX: usize = 100;
+
+/// Functions outside tests that take a tuple, by their files, and why.
+const TUPLES: &[(&str, &[&str], &str)] = &[
+    ("guard/verifier/src/values/number.rs", &["cut", "refined"], "its proof reads it as it is"),
+    ("guard/verifier/src/values/refine.rs", &["cut"], "likewise"),
+];
 
 /// Characters of a line of prose.
 const PROSE_WIDTH: usize = 120;
@@ -291,6 +300,32 @@ fn functions_are_small() {
             }
         }
     }
+    nothing(findings);
+}
+
+#[test]
+fn no_function_takes_a_tuple() {
+    let mut findings = Vec::new();
+    let mut left: BTreeSet<(&str, &str)> =
+        TUPLES.iter().flat_map(|(file, names, _)| names.iter().map(move |name| (*file, *name))).collect();
+    let is_test = |part: &str| part == "tests" || part == "tests.rs" || part.ends_with("_tests.rs");
+    for path in files("rs") {
+        let path = path.to_str().unwrap();
+        if path.split('/').any(is_test) {
+            continue;
+        }
+        let code = signatures::code(&text(path));
+        for found in signatures::parameters(&code).iter().filter(|found| found.is_tuple(&code)) {
+            let (line, name, parameter) = (found.line, &found.function, found.text());
+            let known = TUPLES.iter().any(|(file, names, _)| *file == path && names.contains(&name.as_str()));
+            if !known {
+                findings
+                    .push(format!("{path}:{line}: `{name}` takes a tuple, `{parameter}`: name what it is"));
+            }
+            left.retain(|known| *known != (path, name.as_str()));
+        }
+    }
+    findings.extend(left.iter().map(|(file, name)| format!("{file}: `{name}` takes no tuple any more")));
     nothing(findings);
 }
 

@@ -25,48 +25,58 @@ const SECCOMP: &str = "seccomp";
 const SANDBOX_FILES: &str = "isolated: files";
 const SANDBOX_CALLS: &str = "isolated: calls";
 
-/// The same of executors of isolated sessions.
-const TRIED_OF_SANDBOX: [(&str, State, &str); 2] = [
-    (
-        SANDBOX_FILES,
-        State::Absent,
-        "use Linux 5.13 or later with CONFIG_SECURITY_LANDLOCK and `landlock` among `lsm=`",
-    ),
-    (
-        SANDBOX_CALLS,
-        State::Missing,
-        "no isolated session opens without: use a Linux with CONFIG_SECCOMP_FILTER, on x86_64 or aarch64",
-    ),
+/// What is tried on a process.
+#[derive(Clone, Copy)]
+struct Tried {
+    name: &'static str,
+    /// What becomes of Bulkhead where it is not there.
+    state: State,
+    /// How to get it.
+    remedy: &'static str,
+}
+
+/// Of executors of isolated sessions.
+const TRIED_OF_SANDBOX: [Tried; 2] = [
+    Tried {
+        name: SANDBOX_FILES,
+        state: State::Absent,
+        remedy: "use Linux 5.13 or later with CONFIG_SECURITY_LANDLOCK and `landlock` among `lsm=`",
+    },
+    Tried {
+        name: SANDBOX_CALLS,
+        state: State::Missing,
+        remedy: "no isolated session opens without: use a Linux with CONFIG_SECCOMP_FILTER, on x86_64 or aarch64",
+    },
 ];
 
-/// What is tried, what becomes of Bulkhead where it is not there, and how to get it.
-const TRIED: [(&str, State, &str); 5] = [
-    (
-        NOT_DUMPABLE,
-        State::Missing,
-        "a filter around this process forbids PR_SET_DUMPABLE: start Bulkhead outside of it",
-    ),
-    (
-        NO_NEW_PRIVS,
-        State::Missing,
-        "a filter around this process forbids PR_SET_NO_NEW_PRIVS: start Bulkhead outside of it",
-    ),
-    (
-        NAMESPACES,
-        State::Absent,
-        "let everybody make user namespaces (sysctl user.max_user_namespaces above 0, kernel.unprivileged_userns_clone=1, \
+/// Of kernels, and what they start.
+const TRIED: [Tried; 5] = [
+    Tried {
+        name: NOT_DUMPABLE,
+        state: State::Missing,
+        remedy: "a filter around this process forbids PR_SET_DUMPABLE: start Bulkhead outside of it",
+    },
+    Tried {
+        name: NO_NEW_PRIVS,
+        state: State::Missing,
+        remedy: "a filter around this process forbids PR_SET_NO_NEW_PRIVS: start Bulkhead outside of it",
+    },
+    Tried {
+        name: NAMESPACES,
+        state: State::Absent,
+        remedy: "let everybody make user namespaces (sysctl user.max_user_namespaces above 0, kernel.unprivileged_userns_clone=1, \
          kernel.apparmor_restrict_unprivileged_userns=0); a container has to be started so",
-    ),
-    (
-        LANDLOCK,
-        State::Absent,
-        "use Linux 5.13 or later with CONFIG_SECURITY_LANDLOCK and `landlock` among `lsm=`",
-    ),
-    (
-        SECCOMP,
-        State::Missing,
-        "no image is read without: use a Linux with CONFIG_SECCOMP_FILTER, on x86_64 or aarch64",
-    ),
+    },
+    Tried {
+        name: LANDLOCK,
+        state: State::Absent,
+        remedy: "use Linux 5.13 or later with CONFIG_SECURITY_LANDLOCK and `landlock` among `lsm=`",
+    },
+    Tried {
+        name: SECCOMP,
+        state: State::Missing,
+        remedy: "no image is read without: use a Linux with CONFIG_SECCOMP_FILTER, on x86_64 or aarch64",
+    },
 ];
 
 /// Tries it all on the calling process, which is of no use afterwards, and tells.
@@ -165,7 +175,7 @@ pub(super) fn checks() -> Vec<Check> {
 }
 
 /// What became of what a process of its own tried.
-fn outcomes(option: &str, tried: &[(&'static str, State, &'static str)]) -> Vec<Check> {
+fn outcomes(option: &str, tried: &[Tried]) -> Vec<Check> {
     let (told, end) = match attempted(option) {
         Ok(told) => told,
         Err(failure) => (String::new(), failure.to_string()),
@@ -178,7 +188,7 @@ fn outcomes(option: &str, tried: &[(&'static str, State, &'static str)]) -> Vec<
             Some((name, (holds == "yes", detail)))
         })
         .collect();
-    let check = |(name, state, remedy)| match lines.get(name) {
+    let check = |Tried { name, state, remedy }| match lines.get(name) {
         Some((true, detail)) => Check { name, state: State::Found, detail: (*detail).to_owned(), remedy: "" },
         Some((false, detail)) => Check { name, state, detail: (*detail).to_owned(), remedy },
         None => Check {

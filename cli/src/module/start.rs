@@ -206,7 +206,7 @@ pub(super) fn start(start: &Start) -> Result<(), Failure> {
             None => {}
         }
         program(&manifest)?;
-        operator.add_module(&module.name, &module.gates, (module.bytes, module.host_bytes)).await?;
+        operator.add_module(&module.name, &module.gates, module.bytes, module.host_bytes).await?;
         let done = supervise(&operator, &manifest, &socket).await;
         if done.is_err() && operator.status().await.is_err() {
             // There is nothing to be removed.

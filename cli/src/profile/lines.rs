@@ -73,7 +73,7 @@ fn add_lines(
     sources: &mut Sources,
 ) {
     for row in &kernel.rows {
-        let Some((at, text)) = sources.place(kernel.text, (row.line, row.column)) else {
+        let Some((at, text)) = sources.place(kernel.text, row.line, row.column) else {
             profiled.guard.add(&row.counts);
             continue;
         };

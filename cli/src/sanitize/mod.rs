@@ -151,7 +151,7 @@ impl Run {
         // Not there where no process opened a session.
         let astray = std::fs::read_to_string(astray).unwrap_or_default();
         let calls = std::fs::read_to_string(&self.calls).unwrap_or_default();
-        let mut report = Report::of(&findings, (&astray, &calls), &mut sources, device);
+        let mut report = Report::of(&findings, &astray, &calls, &mut sources, device);
         if !self.tools.contains(&Tool::Apicheck) {
             report.calls.retain(Call::is_refusal);
         }

@@ -89,7 +89,8 @@ impl Report {
     /// Of what the software GPU found, and of what kernels told of accesses that went astray and the library OS of calls.
     pub(super) fn of(
         findings: &Findings,
-        (astray, calls): (&str, &str),
+        astray: &str,
+        calls: &str,
         sources: &mut Sources,
         device: Device,
     ) -> Self {
@@ -128,9 +129,9 @@ impl Report {
 
 /// `None` where the guard's own instructions do it, which no program is to blame for.
 fn of_finding(finding: &Finding, sources: &mut Sources) -> Option<Wrong> {
-    let mut place = |at: (u32, u32)| match finding.mistake.tool() {
-        Tool::Synchronization => sources.place_of_wait(finding.text, at),
-        _ => sources.place(finding.text, at),
+    let mut place = |(line, column): (u32, u32)| match finding.mistake.tool() {
+        Tool::Synchronization => sources.place_of_wait(finding.text, line, column),
+        _ => sources.place(finding.text, line, column),
     };
     let (at, text) = place(finding.at)?;
     let other = finding.other.and_then(|other| {
@@ -346,7 +347,7 @@ mod tests {
         };
         let names = ["bh_e_k", "__bh_fast_k", "bh_e_bh_e_k", "bh_e___bh_fast_k"];
         let findings = Findings { list: names.map(finding).to_vec(), ..Findings::default() };
-        let report = Report::of(&findings, ("", ""), &mut Sources::default(), Device::Told);
+        let report = Report::of(&findings, "", "", &mut Sources::default(), Device::Told);
         let told: Vec<_> = report.wrong.iter().map(|wrong| (wrong.kernel.as_str(), wrong.count)).collect();
         assert_eq!(told, [("k", 2), ("bh_e_k", 1), ("__bh_fast_k", 1)]);
     }
@@ -366,8 +367,7 @@ mod tests {
         let failed =
             "{\"call\":\"cuMemFree_v2\",\"code\":1,\"name\":\"E\",\"what\":\"invalid\",\"by\":null}\n";
         let calls = format!("{failed}{failed}no record\n");
-        let report =
-            Report::of(&Findings::default(), (&astray, &calls), &mut Sources::default(), Device::Told);
+        let report = Report::of(&Findings::default(), &astray, &calls, &mut Sources::default(), Device::Told);
         let told: Vec<_> =
             report.wrong.iter().map(|wrong| (wrong.kind, wrong.count, wrong.thread[0])).collect();
         assert_eq!(told, [("astray", 2, 4), ("misaligned", 1, 6)]);

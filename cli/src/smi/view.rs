@@ -58,7 +58,8 @@ impl View {
     /// `run` is the process of `bulkhead run`, if only its sessions are meant.
     pub(super) fn of(
         devices: &[Device],
-        (statuses, sessions): &(Vec<status::Device>, Vec<status::Session>),
+        statuses: &[status::Device],
+        sessions: &[status::Session],
         run: Option<u32>,
     ) -> Result<Self, Failure> {
         let most = if run.is_some() { limit()? } else { u64::MAX };

@@ -7,7 +7,7 @@ fn told(code: u32, words: [u64; 3], nearest: Option<(u64, u64)>) -> String {
     let texts = [String::new(), String::new(), String::new()];
     let mut kind = kind(code, 0, words, texts).unwrap();
     if let ViolationKind::Global { nearest: known, .. } = &mut kind {
-        *known = nearest;
+        *known = nearest.map(|(start, bytes)| AddressRange { start, bytes });
     }
     let (entry, source) = ("k".to_owned(), Some(("a.cu".to_owned(), 7)));
     Violation { kind, entry, source, ptx_line: 3, block: [1, 0, 0], thread: [2, 0, 0], times: 1 }.to_string()
@@ -57,7 +57,7 @@ fn an_access_is_told_with_what_it_did_and_how_far_it_went() {
     }
     let freed = Freed { start: 0x1000, bytes: 64, by: Some("main".to_owned()) };
     let told = |freed| {
-        let nearest = Some((0x2000, 4));
+        let nearest = Some(AddressRange { start: 0x2000, bytes: 4 });
         let (effect, bytes) = (Effect::Write, 4);
         let kind =
             ViolationKind::Global { effect, address: 0x1010, bytes, misaligned: false, nearest, freed };
@@ -85,13 +85,14 @@ fn what_was_only_counted_is_added_to_the_last_record_of_its_place() {
         let (entry, source) = ("k".to_owned(), None);
         Violation { kind, entry, source, ptx_line: line, block: [0; 3], thread: [0; 3], times: 1 }
     };
-    let mut found = [(Some(3), of(3)), (Some(3), of(3)), (Some(5), of(7)), (Some(6), of(6)), (None, of(7))];
+    let found = [(Some(3), 3), (Some(3), 3), (Some(5), 7), (Some(6), 6), (None, 7)];
+    let mut found = found.map(|(counted_at, line)| Found { counted_at, violation: of(line) });
     let mut counts = vec![0; 4 * 4096];
     for (place, times) in [(3, 20_u32), (5, 9), (6, 8), (7, 10)] {
         counts[4 * place..4 * place + 4].copy_from_slice(&times.to_le_bytes());
     }
     assert_eq!(count(&counts, &mut found), 2);
-    assert_eq!(found.map(|(_, violation)| violation.times), [1, 13, 2, 1, 1]);
+    assert_eq!(found.map(|found| found.violation.times), [1, 13, 2, 1, 1]);
     let record = |what: u32, third: u64| {
         let mut record = vec![0; RECORD_BYTES];
         record[..4].copy_from_slice(&what.to_le_bytes());
@@ -106,16 +107,16 @@ fn what_was_only_counted_is_added_to_the_last_record_of_its_place() {
 
 #[test]
 fn the_nearest_of_what_is_listed_is_found() {
-    let ranges = [(100, 10), (200, 10), (300, 100)];
+    let ranges = [(100, 10), (200, 10), (300, 100)].map(|(start, bytes)| AddressRange { start, bytes });
     for (address, expected) in [(0, 100), (105, 100), (150, 100), (160, 200), (205, 200), (9999, 300)] {
-        assert_eq!(nearest(&ranges, address).unwrap().0, expected, "{address}");
+        assert_eq!(nearest(&ranges, address).unwrap().start, expected, "{address}");
     }
     assert_eq!(nearest(&[], 5), None);
 }
 
 #[test]
 fn a_table_holds_so_many_ranges_and_the_last_covers_the_rest() {
-    let ranges: Vec<(u64, u64)> = (0..5000).map(|index| (index * 100, 10)).collect();
+    let ranges: Vec<_> = (0..5000).map(|index| AddressRange { start: index * 100, bytes: 10 }).collect();
     let bytes = table(&ranges);
     assert_eq!((bytes.len(), word(&bytes, 0)), (16 + 16 * RANGES_MAX, 4096));
     assert_eq!((long(&bytes, 32), long(&bytes, 40)), (100, 110));

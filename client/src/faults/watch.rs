@@ -8,7 +8,7 @@ use std::sync::{
 use bulkhead_schema::{Error, Stray};
 use parking_lot::Mutex;
 
-use crate::{DeviceRange, Stream, Violation};
+use crate::{AddressRange, DeviceRange, Stream, Violation};
 
 /// An image's block of variables, as the rings in it are looked at. It lies where it does as long as somebody holds this.
 pub(crate) trait Watched: Send + Sync {
@@ -42,7 +42,7 @@ pub(crate) struct Watch {
 pub(super) struct State {
     pub(super) images: Vec<Weak<dyn Watched>>,
     /// What there is to access, in order.
-    pub(super) ranges: Vec<(u64, u64)>,
+    pub(super) ranges: Vec<AddressRange>,
     pub(super) kept: Vec<Violation>,
     /// Records that were not kept, or that the rings had no room for.
     pub(super) lost: u64,
@@ -54,7 +54,7 @@ pub(super) struct State {
 
 impl Watch {
     /// All of the slot, until something else is listed.
-    pub(crate) fn new(stray: Stray, slot: (u64, u64)) -> Self {
+    pub(crate) fn new(stray: Stray, slot: AddressRange) -> Self {
         Self {
             stray,
             any: AtomicBool::new(false),

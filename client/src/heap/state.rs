@@ -2,7 +2,7 @@
 
 use std::sync::Weak;
 
-use crate::Buffer;
+use crate::{AddressRange, Buffer};
 
 /// What a session knows of its heap.
 #[derive(Default)]
@@ -12,9 +12,9 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// First address and length of the heap, once there is one.
-    pub(crate) fn range(&self) -> Option<(u64, u64)> {
+    /// Where the heap is, once there is one.
+    pub(crate) fn range(&self) -> Option<AddressRange> {
         let made = self.made.upgrade()?;
-        Some((made.address(), made.bytes()))
+        Some(AddressRange { start: made.address(), bytes: made.bytes() })
     }
 }

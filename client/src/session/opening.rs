@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 
 use super::{Inner, Session, Submit};
 use crate::{
-    Device, Entry, SturdyToken, Terms,
+    AddressRange, Device, Entry, SturdyToken, Terms,
     barrier::Barriers,
     connection::{Capability, Opened, Remote, answer, broken, default_socket},
     descriptors,
@@ -169,7 +169,7 @@ impl Session {
             asking: Mutex::new(()),
             staging: Mutex::new(None),
             heap: Mutex::default(),
-            watch: Watch::new(stray, window),
+            watch: Watch::new(stray, AddressRange { start: window.0, bytes: window.1 }),
         });
         moves::follow(&inner, page);
         Ok(Self { inner })

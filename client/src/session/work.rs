@@ -105,7 +105,7 @@ impl Session {
     /// # Errors
     /// Where the lengths differ or the session is over.
     pub fn copy_on_device(&self, stream: Stream, to: DeviceRange, from: DeviceRange) -> Result<Fence, Error> {
-        let copy = copy((to.handle, to.offset, to.bytes), (from.handle, from.offset, from.bytes))?;
+        let copy = copy(to.into(), from.into())?;
         self.push(&Record::CopyOnDevice { stream: stream.0, copy })
     }
 

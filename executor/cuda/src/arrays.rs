@@ -86,7 +86,7 @@ impl Objects {
                 let (has_view, view) = view.split_first().ok_or_else(short)?;
                 let view = view.first_chunk::<14>().ok_or_else(short)?;
                 let view = (*has_view != 0).then_some(view);
-                let made = driver.texture_create((first, &described), texture, view);
+                let made = driver.texture_create(first, &described, texture, view);
                 let made = context.settle("cuTexObjectCreate", made)?;
                 objects.textures.insert(made);
                 Ok(vec![made])

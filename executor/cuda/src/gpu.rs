@@ -343,7 +343,7 @@ impl Gpu for Cuda {
         let stream = self.context.stream(stream)?;
         fits(launch, entry.note() as usize)?;
         let function = Function::from_bits(entry.handle());
-        let launched = self.context.driver.launch_with(stream_of(&stream), function, launch, (None, true));
+        let launched = self.context.driver.launch_with(stream_of(&stream), function, launch, None, true);
         self.context.settle("cuLaunchKernelEx", launched)
     }
 
@@ -352,7 +352,8 @@ impl Gpu for Cuda {
         stream: StreamId,
         entry: EntryId,
         launch: &Launch<'_>,
-        (sides, together): ([u8; 3], bool),
+        sides: [u8; 3],
+        together: bool,
     ) -> Result<(), Error> {
         self.context.alive()?;
         let entry = pin(&self.context.entries, entry.0, "entry")?;
@@ -360,7 +361,7 @@ impl Gpu for Cuda {
         fits(launch, entry.note() as usize)?;
         let function = Function::from_bits(entry.handle());
         let launched =
-            self.context.driver.launch_with(stream_of(&stream), function, launch, (Some(sides), together));
+            self.context.driver.launch_with(stream_of(&stream), function, launch, Some(sides), together);
         self.context.settle("cuLaunchKernelEx", launched)
     }
 

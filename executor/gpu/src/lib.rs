@@ -196,7 +196,8 @@ pub trait Gpu: Send + Sync {
         stream: StreamId,
         entry: EntryId,
         launch: &Launch<'_>,
-        (sides, together): ([u8; 3], bool),
+        sides: [u8; 3],
+        together: bool,
     ) -> Result<(), Error> {
         let _ = (stream, entry, launch, sides, together);
         Err(Error::Refused("this device has no clusters of blocks".to_owned()))

@@ -15,6 +15,13 @@ use crate::{
 const ROUNDED: u64 = 16;
 const REGISTERS_MAX: u32 = 255;
 
+/// What is known of all of a cubin when its entries are read.
+pub(crate) struct Cubin<'c> {
+    pub(crate) elf: &'c Elf<'c>,
+    pub(crate) symbols: &'c [Symbol<'c>],
+    pub(crate) attributes: &'c Attributes,
+}
+
 /// An entry as its cubin has it.
 #[derive(Debug)]
 pub(crate) struct Found {
@@ -28,13 +35,14 @@ pub(crate) struct Found {
 
 impl Found {
     pub(crate) fn read(
-        elf: &Elf<'_>,
+        cubin: &Cubin<'_>,
         name: &str,
         section: &Section<'_>,
-        symbols: &[Symbol<'_>],
-        (module, own): (&Attributes, &Attributes),
-        (block_bytes, shared_bytes): (u64, u64),
+        own: &Attributes,
+        block_bytes: u64,
+        shared_bytes: u64,
     ) -> Result<Self, Refusal> {
+        let Cubin { elf, symbols, attributes: module } = *cubin;
         let code = elf.bytes_of(section)?;
         let opcodes_checked = elf.architecture == ARCHITECTURE;
         let counts = if opcodes_checked {

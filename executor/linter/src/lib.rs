@@ -48,7 +48,7 @@ pub use refusal::Refusal;
 use crate::{
     attributes::Attributes,
     elf::{Elf, Section, Symbol, kind, segment},
-    entry::Found,
+    entry::{Cubin, Found},
     linted::{ARCHITECTURE, named},
     refusal::{malformed, not_allowed},
 };
@@ -126,6 +126,7 @@ fn read(cubin: &[u8], architecture: Option<u32>) -> Result<(Vec<Found>, u64), Re
     if let Some(section) = places.module_attributes {
         module.read(elf.bytes_of(section)?)?;
     }
+    let cubin = Cubin { elf: &elf, symbols: &symbols, attributes: &module };
     let mut found = Vec::with_capacity(places.code.len());
     for (name, section) in &places.code {
         let mut own = Attributes::default();
@@ -135,7 +136,7 @@ fn read(cubin: &[u8], architecture: Option<u32>) -> Result<(Vec<Found>, u64), Re
         let block = places.parameters.remove(name);
         let block = block.ok_or_else(|| malformed(format!("{} has no parameter block", named(name))))?;
         let shared = places.shared.remove(name).map_or(0, |section| section.bytes);
-        found.push(Found::read(&elf, name, section, &symbols, (&module, &own), (block.bytes, shared))?);
+        found.push(Found::read(&cubin, name, section, &own, block.bytes, shared)?);
         places.tables.remove(name);
     }
     let left = [&places.attributes, &places.parameters, &places.shared, &places.tables];

@@ -196,6 +196,20 @@ pub(crate) struct Shape {
     pub(crate) strong: bool,
 }
 
+/// `atom` or `red`: `op` makes of the word at `at`, and of `a` and `b`, the one that takes its place; `d` gets what was
+/// there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Atomic {
+    pub(crate) op: AtomicOp,
+    pub(crate) region: Region,
+    /// Bytes of the word.
+    pub(crate) size: u8,
+    pub(crate) d: Dst,
+    pub(crate) at: At,
+    pub(crate) a: Src,
+    pub(crate) b: Src,
+}
+
 /// How `shfl` finds the lane it reads from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ShuffleMode {
@@ -407,15 +421,7 @@ pub(crate) enum Op {
         at: At,
         a: [Src; 4],
     },
-    Atomic {
-        op: AtomicOp,
-        region: Region,
-        size: u8,
-        d: Dst,
-        at: At,
-        a: Src,
-        b: Src,
-    },
+    Atomic(Atomic),
     /// `cp.async`: done at once. Bytes beyond `valid` are zero.
     Copy {
         bytes: u8,

@@ -13,8 +13,22 @@ pub(crate) struct Fault {
     pub(crate) what: String,
 }
 
-/// A fault, the instruction, and a lane it happened in.
-pub(crate) type Faulted = (Fault, u32, usize);
+/// A fault, and where it happened.
+#[derive(Debug)]
+pub(crate) struct Faulted {
+    pub(crate) fault: Fault,
+    /// The instruction.
+    pub(crate) pc: u32,
+    /// A lane of those that it happened to.
+    pub(crate) lane: usize,
+}
+
+impl Faulted {
+    /// Adds to a fault of a lane where that is.
+    pub(crate) fn at(pc: u32) -> impl FnOnce((Fault, usize)) -> Self {
+        move |(fault, lane)| Self { fault, pc, lane }
+    }
+}
 
 impl Fault {
     /// An access that memory refuses.

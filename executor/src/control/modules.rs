@@ -37,7 +37,7 @@ fn carry_out(executor: &Executor, ask: OfModule) -> Result<Said, Error> {
     let modules = &executor.modules;
     match ask {
         OfModule::Add { module, bytes, host_bytes, origin, gates } => {
-            modules.add(module, &modules::text(gates)?, (bytes, host_bytes), origin)?;
+            modules.add(module, &modules::text(gates)?, bytes, host_bytes, origin)?;
         }
         OfModule::Export { module } => return modules.export(module).map(Said::Memory),
         OfModule::Adopt { module, memory } => modules.adopt(module, memory)?,

@@ -175,8 +175,8 @@ impl Control {
                 .map_err(|error| device::error(&error))
                 .and_then(|()| {
                     let callable = session.state.lock().grants.callable()?;
-                    let given = (session.hidden(), &callable);
-                    load::load(&executor, &session, descriptor, entries.len(), given, most)
+                    let (count, hidden) = (entries.len(), session.hidden());
+                    load::load(&executor, &session, descriptor, count, hidden, &callable, most)
                 })
                 .and_then(|loaded| {
                     link::may_answer(|reply| loaded.write(&entries, reply))?;

@@ -178,7 +178,7 @@ impl Server {
             Asked::Taken => self.taken(id),
             Asked::Open { session, slot, ring, reserved } => self.open(id, session, slot, ring, reserved),
             Asked::End { session, why } => self.end(id, session, why),
-            Asked::Share { from, arena, to, at } => self.share(id, (from, arena), (to, at)),
+            Asked::Share { from, arena, to, at } => self.share(id, from, arena, to, at),
             Asked::Bind { session, bindings } => self.bind(id, session, bindings),
             Asked::Module(ask) => self.module(id, ask),
             Asked::Of { session, ask } => self.job(session, Job { id, ask }),
@@ -284,7 +284,7 @@ impl Server {
     }
 
     /// Maps one session's memory in another, whose control thread does it.
-    fn share(&self, id: u64, (from, arena): (u32, Span), (to, at): (u32, Span)) -> Result<(), Error> {
+    fn share(&self, id: u64, from: u32, arena: Span, to: u32, at: Span) -> Result<(), Error> {
         let refused = |what: &str| Error::new(ErrorCode::InvalidArgument, what);
         let owner = self.known(from)?.session.slot;
         let range = Range::new(bulkhead_mm::DeviceAddress(arena.at), arena.bytes);

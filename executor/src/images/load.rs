@@ -50,7 +50,8 @@ pub(crate) fn load(
     session: &Session,
     descriptor: OwnedFd,
     count: usize,
-    (hidden, callable): ([u32; HIDDEN], &Callable),
+    hidden: [u32; HIDDEN],
+    callable: &Callable,
     most: Most,
 ) -> Result<Loaded, Error> {
     let internal = |what: String| Error::new(ErrorCode::Internal, what);

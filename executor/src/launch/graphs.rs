@@ -68,8 +68,18 @@ enum Form {
     Made(GraphId),
 }
 
-/// A node's work, and the image and the name of its entry.
-pub(super) type Found = (Work, Option<(Arc<Image>, Arc<str>)>);
+/// What a node names.
+pub(super) struct Found {
+    work: Work,
+    /// What it launches.
+    entry: Option<Launched>,
+}
+
+/// An entry that a node launches.
+struct Launched {
+    image: Arc<Image>,
+    name: Arc<str>,
+}
 
 /// Looks up what a node names.
 pub(super) fn find(
@@ -79,7 +89,7 @@ pub(super) fn find(
     parameters: &[u64],
 ) -> Result<Found, ErrorCode> {
     match *work {
-        NodeWork::Nothing => Ok((Work::Nothing, None)),
+        NodeWork::Nothing => Ok(Found { work: Work::Nothing, entry: None }),
         NodeWork::Launch(launch) => {
             let entry = bindings.entry(launch.entry.slot, launch.entry.generation);
             let entry = entry.ok_or(ErrorCode::InvalidHandle)?;
@@ -110,13 +120,14 @@ pub(super) fn find(
                 sides,
                 together,
             };
-            Ok((work, Some((Arc::clone(&entry.image), Arc::clone(&template.name)))))
+            let launched = Launched { image: Arc::clone(&entry.image), name: Arc::clone(&template.name) };
+            Ok(Found { work, entry: Some(launched) })
         }
         NodeWork::Copy(copy) => {
             let to = bindings.device(copy.to, copy.to_offset, copy.bytes, Use::ReadWrite);
             let from = bindings.device(copy.from, copy.from_offset, copy.bytes, Use::Read);
             let (to, from) = to.zip(from).ok_or(ErrorCode::InvalidHandle)?;
-            Ok((Work::Copy { to, from, bytes: copy.bytes }, None))
+            Ok(Found { work: Work::Copy { to, from, bytes: copy.bytes }, entry: None })
         }
         NodeWork::Fill { to, offset, pattern, count } => {
             let bytes = count.checked_mul(pattern.bytes()).ok_or(ErrorCode::InvalidArgument)?;
@@ -129,7 +140,7 @@ pub(super) fn find(
                 Pattern::Bits16(value) => FillPattern::Bits16(value),
                 Pattern::Bits32(value) => FillPattern::Bits32(value),
             };
-            Ok((Work::Fill { to, pattern, count }, None))
+            Ok(Found { work: Work::Fill { to, pattern, count }, entry: None })
         }
     }
 }
@@ -140,8 +151,8 @@ fn bytes_of(work: &Work) -> usize {
 
 impl Graph {
     /// Keeps the image of an entry, and its name.
-    fn keep(&mut self, entry: Option<(Arc<Image>, Arc<str>)>) {
-        let Some((image, name)) = entry else { return };
+    fn keep(&mut self, entry: Option<Launched>) {
+        let Some(Launched { image, name }) = entry else { return };
         // Nearly always the one before.
         if !self.images.iter().rev().any(|kept| Arc::ptr_eq(kept, &image)) {
             self.images.push(image);
@@ -154,10 +165,10 @@ impl Graphs {
     /// Adds a node to a graph, or has one do other work.
     pub(super) fn node(&mut self, gpu: &dyn Gpu, place: NodePlace, found: Result<Found, ErrorCode>) -> Done {
         if !place.is_change {
-            let added = found.and_then(|(work, entry)| self.add(place, work, entry));
+            let added = found.and_then(|found| self.add(place, found));
             return Ok(self.spoil(place.graph, added));
         }
-        let (work, entry) = match found {
+        let Found { work, entry } = match found {
             Ok(found) => found,
             Err(code) => return Ok(Err(code)),
         };
@@ -187,12 +198,8 @@ impl Graphs {
         }
     }
 
-    fn add(
-        &mut self,
-        place: NodePlace,
-        work: Work,
-        entry: Option<(Arc<Image>, Arc<str>)>,
-    ) -> Result<(), ErrorCode> {
+    fn add(&mut self, place: NodePlace, found: Found) -> Result<(), ErrorCode> {
+        let Found { work, entry } = found;
         let graph = self.graphs.entry(place.graph).or_default();
         if !matches!(graph.form, Form::Growing) || place.node as usize != graph.count {
             return Err(ErrorCode::InvalidArgument);
@@ -337,7 +344,7 @@ fn one(gpu: &dyn Gpu, stream: StreamId, work: &Work) -> Result<(), Error> {
             match (sides, together) {
                 (None, false) => gpu.launch(stream, *entry, &launch),
                 (None, true) => gpu.launch_together(stream, *entry, &launch),
-                (Some(sides), together) => gpu.launch_clusters(stream, *entry, &launch, (*sides, *together)),
+                (Some(sides), together) => gpu.launch_clusters(stream, *entry, &launch, *sides, *together),
             }
         }
         Work::Copy { to, from, bytes } => gpu.copy_on_device(stream, *to, *from, *bytes),

@@ -96,7 +96,7 @@ pub(crate) fn launch(
         Blocks::Apart => state.streams.launch(index, position, version, &launch)?,
         Blocks::Together => state.gpu.launch_together(stream, version, &launch)?,
         Blocks::Clusters { sides, together } => {
-            state.gpu.launch_clusters(stream, version, &launch, (sides, together))?;
+            state.gpu.launch_clusters(stream, version, &launch, sides, together)?;
         }
     }
     let work = unlooked.max(work_of(UNLOOKED_COST_MAX.saturating_add(zeroing), blocks, shape.block));

@@ -12,6 +12,7 @@ use crate::confine::lines::{self, instruction, register};
 use crate::confine::roots::Roots;
 use crate::confine::shared::{self, Clamp};
 use crate::confine::symbols::{Symbol, Symbols};
+use crate::confine::variables::Own;
 use crate::confine::versions::Known;
 use crate::limits::{EXTENT_BOUND, OFFSET_BOUND, SHARED_BYTES_MAX};
 use crate::names::{self, Class};
@@ -41,12 +42,13 @@ enum Static {
 impl<'a> Tables<'a> {
     pub(super) fn new(
         symbols: &'a Symbols,
-        variables: &'a [(Variable, Symbol)],
-        (parameters, in_place): (&'a Parameters<'a>, Option<&'a Variable>),
+        variables: &'a [Own],
+        parameters: &'a Parameters<'a>,
+        in_place: Option<&'a Variable>,
         roots: Roots,
     ) -> Self {
         let own: HashMap<&str, &Symbol> =
-            variables.iter().map(|(variable, symbol)| (variable.name.as_str(), symbol)).collect();
+            variables.iter().map(|own| (own.variable.name.as_str(), &own.symbol)).collect();
         let local = own.iter().find(|(_, symbol)| symbol.space == Space::Local);
         let local = local.map(|(name, symbol)| (*name, *symbol));
         Self { symbols, local, own, parameters, in_place, roots }

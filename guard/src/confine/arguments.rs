@@ -217,7 +217,7 @@ impl Pass<'_> {
                 if bits(from) < piece.bytes * 8 && piece.bytes > 1 {
                     return Err(Reason::Malformed(format!("`{name}` is smaller than what is stored")));
                 }
-                self.convert((&into, cell.class), (name, from), "u", context);
+                self.convert(&into, cell.class, name, from, "u", context);
             }
             Operand::Integer(_) | Operand::Float32(_) | Operand::Float64(_) => {
                 self.push("mov", &[cell.class.mov()], vec![register(&into), value.clone()], context);
@@ -267,19 +267,13 @@ impl Pass<'_> {
             let (wide, narrow) = (format!("{kind}{}", bits(to)), format!("{kind}{}", piece.bytes * 8));
             self.push("cvt", &[&wide, &narrow], vec![register(into), register(&from)], context);
         } else {
-            self.convert((into, to), (&from, cell.class), kind, context);
+            self.convert(into, to, &from, cell.class, kind, context);
         }
         Ok(())
     }
 
     /// Moves a register into another one, which may be narrower or wider.
-    fn convert(
-        &mut self,
-        (into, to): (&str, Class),
-        (name, from): (&str, Class),
-        kind: &str,
-        context: &Context,
-    ) {
+    fn convert(&mut self, into: &str, to: Class, name: &str, from: Class, kind: &str, context: &Context) {
         let operands = vec![register(into), register(name)];
         if to == from {
             self.push("mov", &[to.mov()], operands, context);

@@ -3,7 +3,7 @@
 
 use super::scope::Scopes;
 use super::steps::steps;
-use super::turns::{self, ENDS_COST_MAX, WAITS_COST_MAX, own_cost};
+use super::turns::{self, ENDS_COST_MAX, Place, WAITS_COST_MAX, own_cost};
 use super::versions::TOGETHER;
 use crate::access;
 use crate::ast::{Instruction, Operand, Predicate, Space, Span, Statement};
@@ -61,8 +61,8 @@ pub(super) fn copy(statements: &mut Vec<Statement>, scopes: &mut Scopes) {
 }
 
 fn found(statements: &[Statement]) -> Vec<Bounded> {
-    let mut loops: Vec<(usize, usize)> = turns::closed(statements);
-    loops.retain(|(from, to)| {
+    let mut loops = turns::closed(statements);
+    loops.retain(|Place { from, to }| {
         let turn = statements.get(from + 1..=*to).unwrap_or_default();
         turn.len() <= BODY_MAX && turn.iter().all(fits) && steps(turn).is_some()
     });
@@ -77,7 +77,9 @@ fn found(statements: &[Statement]) -> Vec<Bounded> {
             Statement::Label(name, _) => {
                 let behind = statements.get(index + 1..).unwrap_or_default();
                 facts.label(name, behind);
-                let Some((from, to)) = loops.iter().find(|(from, _)| *from == index) else { continue };
+                let Some(Place { from, to }) = loops.iter().find(|place| place.from == index) else {
+                    continue;
+                };
                 let Some(turn) = statements.get(from + 1..=*to).filter(|_| found.len() < LOOPS_MAX) else {
                     continue;
                 };

@@ -9,7 +9,7 @@ mod functions;
 mod parts;
 
 pub(super) use budget::{Budget, Looks};
-pub(super) use functions::{ARGUMENT, Actual, Call, Direction, Functions};
+pub(super) use functions::{ARGUMENT, Actual, Call, Direction, Functions, Passed};
 pub(super) use parts::scalar_bytes;
 use parts::{Parts, parts};
 
@@ -17,8 +17,9 @@ use crate::ast::{
     Address, AddressBase, Function, FunctionKind, Instruction, Operand, Predicate, Space, Span, Statement,
     Variable,
 };
-use crate::confine::faults;
+use crate::confine::faults::{self, Loc};
 use crate::confine::flatten::{Flat, Flattener};
+use crate::confine::gates::Granted;
 use crate::confine::lines::{self, register};
 use crate::confine::scope::Meaning;
 use crate::limits::CALL_NESTING_MAX;
@@ -85,7 +86,7 @@ impl<'a> Flattener<'a> {
                 let list = list.ok_or_else(|| Reason::NotImplemented {
                     what: "indirect calls (`call` through a register) without a prototype".to_owned(),
                 })?;
-                return self.call_through_pointer(instruction, (returned, pointer, given), list, into);
+                return self.call_through_pointer(instruction, returned, pointer, given, list, into);
             }
         };
         if list.is_some() {
@@ -97,25 +98,23 @@ impl<'a> Flattener<'a> {
             return Err(Reason::Malformed(text));
         }
         let Some(body) = &function.body else {
-            let granted = self.gates.place(callee).and_then(|place| Some((place, self.gates.at(place)?.1)));
-            let gate = granted.ok_or_else(|| not_here(callee))?;
-            return self.call_gate(function, gate, (returned, given), instruction, into);
+            let granted = Granted::of(callee, self.gates).ok_or_else(|| not_here(callee))?;
+            return self.call_gate(function, granted, returned, given, instruction, into);
         };
         // What passes a parameter is a move.
         if !self.spend(&function.name, 1 + returned.len() + given.len(), instruction.span) {
             return Ok(());
         }
-        let returned = self.actuals(returned)?;
-        let given = self.actuals(given)?;
+        let passed = Passed { returned: self.actuals(returned)?, given: self.actuals(given)? };
         let span = instruction.span;
         let skip = match &instruction.predicate {
             None => None,
             Some(predicate) => Some(self.skip_unless(predicate, span, into)?),
         };
         let before = into.statements.len();
-        let done = self.open(function, body, (returned, given), span, into);
+        let done = self.open(function, body, passed, span, into);
         if function.name == "free" && self.faults.checks() && self.functions.is_own("free") {
-            let (file, line) = self.place;
+            let Loc { file, line } = self.loc;
             let inlined = into.statements.get_mut(before..).unwrap_or_default();
             faults::place_call(inlined, [line, file, i64::from(span.place.line)]);
         }
@@ -128,7 +127,7 @@ impl<'a> Flattener<'a> {
         &mut self,
         function: &'a Function,
         body: &'a [Statement],
-        passed: (Vec<Actual>, Vec<Actual>),
+        passed: Passed,
         span: Span,
         into: &mut Flat,
     ) -> Result<(), Reason> {
@@ -147,7 +146,7 @@ impl<'a> Flattener<'a> {
         &mut self,
         function: &'a Function,
         body: &'a [Statement],
-        passed: (Vec<Actual>, Vec<Actual>),
+        passed: Passed,
         span: Span,
         into: &mut Flat,
     ) -> Result<(), Reason> {
@@ -269,10 +268,11 @@ impl<'a> Flattener<'a> {
         &mut self,
         function: &'a Function,
         body: &'a [Statement],
-        (returned, given): (Vec<Actual>, Vec<Actual>),
+        passed: Passed,
         span: Span,
         into: &mut Flat,
     ) -> Result<(), Reason> {
+        let Passed { returned, given } = passed;
         for (parameter, actual) in function.parameters.iter().zip(given) {
             if let Some(before) = self.pass(parameter, actual, Direction::In, span)? {
                 into.statements.push(before);

@@ -5,14 +5,15 @@
 use std::collections::BTreeSet;
 
 use crate::access;
-use crate::ast::{Address, AddressBase, Instruction, Operand, Predicate, Space, Span, Statement, Variable};
+use crate::ast::{Address, AddressBase, Instruction, Operand, Predicate, Space, Span, Statement};
 use crate::confine::arrays::Roots;
-use crate::confine::calls::{Actual, Looks};
-use crate::confine::faults::Kind;
+use crate::confine::calls::{Actual, Looks, Passed};
+use crate::confine::faults::{Kind, Loc};
 use crate::confine::flatten::{Flat, Flattener, Held};
 use crate::confine::lines::{self, instruction, register};
 use crate::confine::scope::Scopes;
-use crate::confine::symbols::{Symbol, Symbols};
+use crate::confine::symbols::Symbols;
+use crate::confine::variables::Own;
 use crate::maps::HashMap;
 use crate::names::Class;
 use crate::report::Reason;
@@ -48,14 +49,14 @@ impl<'a> Flattener<'a> {
             let named = Instruction { modifiers: with_space(&access.modifiers), ..access.clone() };
             let bytes = access::decode(row, &named)?.iter().next().map_or(1, |access| access.bytes);
             let Some(Operand::Address(address)) = access.operands.get(index) else { return Ok(moved) };
-            let to = self.look(access, (None, first.effect, bytes), address, into)?;
+            let to = self.look(access, None, first.effect, bytes, address, into)?;
             moved.extend(to.map(|to| (index, to)));
             return Ok(moved);
         }
         let effects: Vec<Effect> = row.memory.iter().map(|memory| memory.effect).collect();
         let decoded = access::decode(row, access)?;
         for (found, effect) in decoded.iter().zip(effects) {
-            let to = self.look(access, (Some(found.space), effect, found.bytes), found.address, into)?;
+            let to = self.look(access, Some(found.space), effect, found.bytes, found.address, into)?;
             let is_this = |operand: &Operand| matches!(operand, Operand::Address(address) if std::ptr::eq(address, found.address));
             moved.extend(access.operands.iter().position(is_this).zip(to));
         }
@@ -70,7 +71,7 @@ impl<'a> Flattener<'a> {
             return Ok(());
         };
         let given = vec![Actual::Value(Operand::Integer(span.place.line.into()))];
-        self.open(function, body, (Vec::new(), given), span, into)
+        self.open(function, body, Passed::given(given), span, into)
     }
 
     /// Has threads tell that come to an instruction for whole warps without all of their warp, and end.
@@ -90,7 +91,7 @@ impl<'a> Flattener<'a> {
         let whole = self.pass_over(&Predicate { register: all, negated: true }, span, into);
         let wide = vec![register(&told), register(&there)];
         into.statements.push(lines::instruction("cvt", &["u64", "u32"], wide, span));
-        self.stop(Kind::Part, register(&told), (self.place, span), into);
+        self.stop(Kind::Part, register(&told), self.loc, span, into);
         into.statements.push(Statement::Label(whole, span));
     }
 
@@ -98,7 +99,9 @@ impl<'a> Flattener<'a> {
     fn look(
         &mut self,
         access: &Instruction,
-        (space, effect, bytes): (Option<Space>, Effect, u64),
+        space: Option<Space>,
+        effect: Effect,
+        bytes: u64,
         address: &Address,
         into: &mut Flat,
     ) -> Result<Option<String>, Reason> {
@@ -128,7 +131,7 @@ impl<'a> Flattener<'a> {
             Effect::Updates => 2,
         };
         let what = kind | i128::from(bytes) << 8 | effect << 16;
-        let (file, line) = self.place;
+        let Loc { file, line } = self.loc;
         let told = [what, i128::from(line), i128::from(file), i128::from(span.place.line)];
         let mut given = vec![Actual::Value(register(&at))];
         if space != Some(Space::Global) {
@@ -139,7 +142,7 @@ impl<'a> Flattener<'a> {
         given.extend(told.map(|word| Actual::Value(Operand::Integer(word))));
         let to = (space != Some(Space::Shared)).then(|| self.scopes.fresh(Class::Double));
         let returned = to.iter().map(|to| Actual::Value(register(to))).collect();
-        self.open_check(function, body, (returned, given), span, into)?;
+        self.open_check(function, body, Passed { returned, given }, span, into)?;
         into.statements.extend(skip.map(|label| Statement::Label(label, span)));
         Ok(to.filter(|_| effect != 0))
     }
@@ -211,7 +214,7 @@ pub(super) fn place_bounds(
     statements: &mut Vec<Statement>,
     held: &[Held],
     symbols: &Symbols,
-    own: &[(Variable, Symbol)],
+    own: &[Own],
     scopes: &mut Scopes,
     span: Span,
 ) {
@@ -263,7 +266,7 @@ pub(super) fn place_bounds(
 }
 
 /// The shared variables that a flat body names, with their sizes.
-fn shared_in(statements: &[Statement], symbols: &Symbols, own: &[(Variable, Symbol)]) -> Vec<(String, u64)> {
+fn shared_in(statements: &[Statement], symbols: &Symbols, own: &[Own]) -> Vec<(String, u64)> {
     let mut named = BTreeSet::new();
     for statement in statements {
         let Statement::Instruction(found) = statement else { continue };
@@ -276,7 +279,7 @@ fn shared_in(statements: &[Statement], symbols: &Symbols, own: &[(Variable, Symb
             }
         }
     }
-    let all = own.iter().map(|(variable, symbol)| (variable.name.as_str(), symbol));
+    let all = own.iter().map(|own| (own.variable.name.as_str(), &own.symbol));
     let all = all.chain(symbols.shared()).filter(|(_, symbol)| symbol.space == Space::Shared);
     let named = all.filter(|(name, _)| named.contains(name));
     named.map(|(name, symbol)| (name.to_owned(), symbol.bytes)).collect()

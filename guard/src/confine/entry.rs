@@ -3,23 +3,24 @@
 mod header;
 
 use crate::maps::{HashMap, HashSet};
-use header::{directives, parameters};
+use header::{Header, directives, parameters};
 pub(super) use header::{is_droppable, named};
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ast::{Directive, Function, Linkage, Span, Statement, Variable};
+use crate::ast::{Function, Linkage, Span, Statement, Variable};
 use crate::confine::calls::{Budget, Functions, Looks};
-use crate::confine::faults::Faults;
+use crate::confine::faults::{Faults, Loc};
 use crate::confine::flatten::{Flat, Flattener, Parameters};
 use crate::confine::gates::InUse;
 use crate::confine::peel::Peeled;
+use crate::confine::poll::Variant;
 use crate::confine::roots::Roots;
 use crate::confine::scope::Scopes;
 use crate::confine::shared::{self, Shared};
 use crate::confine::slices::Slices;
-use crate::confine::symbols::{Symbol, Symbols};
+use crate::confine::symbols::Symbols;
 use crate::confine::turns::{Ends, Firsts};
-use crate::confine::variables::Variables;
+use crate::confine::variables::{Own, Variables};
 use crate::confine::versions::{Known, Proven, Versions};
 use crate::confine::{
     access, addresses, arguments, assign, bounded, check, clearing, copies, data, generic, indexed,
@@ -41,28 +42,37 @@ pub(super) enum Effort {
     Plain,
 }
 
+/// What an entry is confined with, of the module that it is of.
+#[derive(Clone, Copy)]
+pub(super) struct Unit<'a> {
+    pub(super) symbols: &'a Symbols,
+    pub(super) functions: &'a Functions<'a>,
+    pub(super) gates: &'a Gates,
+    pub(super) faults: &'a Faults,
+}
+
 /// The confined form of an entry, and its fast version where accesses can be proven; what stands against it is in the
 /// report.
 pub(super) fn confine<'a>(
     function: &'a Function,
     body: &'a [Statement],
-    symbols: &'a Symbols,
-    (functions, gates): (&'a Functions<'a>, &'a Gates),
-    (faults, effort): (&'a Faults, Effort),
+    unit: Unit<'a>,
+    effort: Effort,
     budget: &mut Budget,
     report: &mut Report,
 ) -> (Function, Option<Function>) {
+    let Unit { symbols, functions: _, gates, faults } = unit;
     if let Err(reason) = names::check_entry(&function.name) {
         report.add(function.span, reason);
     }
     let by_name: Parameters<'_> =
         function.parameters.iter().map(|parameter| (parameter.name.as_str(), parameter)).collect();
     let in_place = indexed::in_place(function, body);
-    let of = Of { function, symbols, functions, gates, faults, by_name: &by_name, in_place };
+    let of = Of { function, unit, by_name: &by_name, in_place };
     let Flattened { statements, mut scopes, mut variables } = of.flatten(body, budget, report);
     if budget.is_exceeded() || budget.looks() == Looks::Short {
         // It was said, or is tried in another way; what is there is not worth more.
-        return (of.version(&names::entry(&function.name), (Vec::new(), Vec::new()), None), None);
+        return (of.version(&names::entry(&function.name), Header::default(), None), None);
     }
     let ours = of.own_parameters(&variables, report);
     let called = InUse::of(&statements, gates);
@@ -71,7 +81,7 @@ pub(super) fn confine<'a>(
         Vec::new()
     });
     let slices = Slices::of(&statements);
-    let parameters = parameters(function, (&ours, for_gates, slices), symbols, report);
+    let parameters = parameters(function, &ours, for_gates, slices, symbols, report);
     let mut readable = by_name.clone();
     readable.extend(ours.iter().map(|parameter| (parameter.name.as_str(), parameter)));
     let (mut statements, roots) = of.transform(statements, &ours, &mut scopes, budget, report);
@@ -87,7 +97,7 @@ pub(super) fn confine<'a>(
     }
     let emission = Emission {
         span: function.span,
-        tables: access::Tables::new(symbols, &variables, (&readable, in_place), roots),
+        tables: access::Tables::new(symbols, &variables, &readable, in_place, roots),
         copies: copies::are_in(&statements),
         statements: &statements,
         scopes: &scopes,
@@ -99,12 +109,12 @@ pub(super) fn confine<'a>(
     let none = HashSet::default();
     let nothing_ends = Ends::default();
     let given = Some(&nothing_ends).filter(|_| effort == Effort::Plain);
-    let Emitted { text: mut confined, zeroed, ends } = emission.plain((&none, given), report);
+    let Emitted { text: mut confined, zeroed, ends } = emission.plain(&none, given, report);
     let may_be_fast = !faults.checks() && effort == Effort::Usual;
     let name = Some(names::fast(&function.name)).filter(|name| name.len() <= NAME_BYTES_MAX && may_be_fast);
     let zeroed: Vec<String> =
         zeroed.iter().map(|(class, number)| format!("{}{number}", class.prefix())).collect();
-    let declared = (parameters, directives(function, report));
+    let declared = Header { parameters, directives: directives(function, report) };
     let fast = name.and_then(|name| {
         let text = emission.fast(&zeroed, &ends, budget)?;
         Some(of.version(&name, declared.clone(), Some(text)))
@@ -113,7 +123,7 @@ pub(super) fn confine<'a>(
     if fast.is_none() && may_be_fast {
         let peels = labels(&peel::find(&statements, &zeroed, &HashMap::default(), Some(&ends)));
         if !peels.is_empty() {
-            confined = emission.plain((&peels, None), &mut Report::default()).text;
+            confined = emission.plain(&peels, None, &mut Report::default()).text;
         }
     }
     (of.version(&names::entry(&function.name), declared, Some(confined)), fast)
@@ -122,10 +132,7 @@ pub(super) fn confine<'a>(
 /// An entry, and what it is confined with.
 struct Of<'a, 'b> {
     function: &'a Function,
-    symbols: &'a Symbols,
-    functions: &'a Functions<'a>,
-    gates: &'a Gates,
-    faults: &'a Faults,
+    unit: Unit<'a>,
     by_name: &'b Parameters<'a>,
     /// The parameter that is read in place by register.
     in_place: Option<&'a Variable>,
@@ -135,12 +142,13 @@ struct Of<'a, 'b> {
 struct Flattened {
     statements: Vec<Statement>,
     scopes: Scopes,
-    variables: Vec<(Variable, Symbol)>,
+    variables: Vec<Own>,
 }
 
 impl<'a> Of<'a, '_> {
     fn flatten(&self, body: &'a [Statement], budget: &mut Budget, report: &mut Report) -> Flattened {
-        let Self { function, symbols, functions, gates, faults, by_name, in_place } = *self;
+        let Self { function, unit, by_name, in_place } = *self;
+        let Unit { symbols, functions, gates, faults } = unit;
         let mut flat = Flat::default();
         let mut flattener = Flattener {
             in_place: in_place.map(|parameter| parameter.name.as_str()),
@@ -154,7 +162,7 @@ impl<'a> Of<'a, '_> {
             arguments: HashMap::default(),
             lists: Vec::new(),
             faults,
-            place: (0, 0),
+            loc: Loc::default(),
             held: Vec::new(),
             stops: None,
             depth: 0,
@@ -189,14 +197,14 @@ impl<'a> Of<'a, '_> {
     }
 
     /// The parameters that tell where the module's variables lie.
-    fn own_parameters(&self, variables: &[(Variable, Symbol)], report: &mut Report) -> Vec<Variable> {
-        let Self { function, symbols, .. } = *self;
+    fn own_parameters(&self, variables: &[Own], report: &mut Report) -> Vec<Variable> {
+        let Self { function, unit: Unit { symbols, functions, .. }, .. } = *self;
         let taken = |name: &str| {
             self.by_name.contains_key(name)
                 || symbols.contains(name)
                 || symbols.was_refused(name)
-                || self.functions.contains(name)
-                || variables.iter().any(|(variable, _)| variable.name == name)
+                || functions.contains(name)
+                || variables.iter().any(|own| own.variable.name == name)
         };
         let mut ours = Vec::new();
         if symbols.have_data() {
@@ -221,8 +229,8 @@ impl<'a> Of<'a, '_> {
         report: &mut Report,
     ) -> (Vec<Statement>, Roots) {
         let statements = arguments::lower(statements, scopes, report);
-        let statements = data::replace(statements, ours, self.symbols, scopes, report);
-        let roots = roots::find(&statements, self.symbols, report);
+        let statements = data::replace(statements, ours, self.unit.symbols, scopes, report);
+        let roots = roots::find(&statements, self.unit.symbols, report);
         let mut statements = generic::resolve(statements, scopes, budget, report);
         reductions::of_one_kind(&mut statements, scopes);
         meets::branch_around(&mut statements);
@@ -235,13 +243,9 @@ impl<'a> Of<'a, '_> {
         (statements, roots)
     }
 
-    /// An entry of a confined text with these parameters and directives.
-    fn version(
-        &self,
-        name: &str,
-        (parameters, directives): (Vec<Variable>, Vec<Directive>),
-        body: Option<Vec<Statement>>,
-    ) -> Function {
+    /// An entry of a confined text.
+    fn version(&self, name: &str, header: Header, body: Option<Vec<Statement>>) -> Function {
+        let Header { parameters, directives } = header;
         let function = self.function;
         let linkage = match function.linkage {
             Linkage::Internal => Linkage::Internal,
@@ -258,7 +262,7 @@ struct Emission<'b> {
     span: Span,
     statements: &'b [Statement],
     scopes: &'b Scopes,
-    variables: &'b [(Variable, Symbol)],
+    variables: &'b [Own],
     tables: access::Tables<'b>,
     shared: &'b Shared,
     called: &'b InUse<'b>,
@@ -274,30 +278,40 @@ struct Emitted {
     ends: Ends,
 }
 
+/// What makes a text a fast version.
+#[derive(Clone, Copy)]
+struct Fast<'t> {
+    /// What is proven of its accesses.
+    proven: &'t Proven,
+    /// Where its versions of loops begin.
+    begins: &'t HashMap<String, String>,
+}
+
 /// A statement with its place in the body before, where it has one.
 type Placed<'s> = (Option<usize>, &'s Statement);
 
 impl Emission<'_> {
     /// The text in which nothing is taken to be proven.
-    fn plain(&self, how: (&HashSet<String>, Option<&Ends>), report: &mut Report) -> Emitted {
+    fn plain(&self, peels: &HashSet<String>, given: Option<&Ends>, report: &mut Report) -> Emitted {
         let list: Vec<Placed<'_>> =
             self.statements.iter().enumerate().map(|(index, found)| (Some(index), found)).collect();
-        self.write(&list, None, how, report)
+        self.write(&list, None, peels, given, report)
     }
 
-    /// The text of a body, with what is proven of its accesses and where its versions of loops begin, if it is a fast
-    /// version; with the loops whose first turns are peeled, and how loops end where that is known.
+    /// The text of a body, which may be a fast version; with the loops whose first turns are peeled, and how loops end where
+    /// that is known.
     fn write(
         &self,
         list: &[Placed<'_>],
-        fast: Option<(&Proven, &HashMap<String, String>)>,
-        (peels, given): (&HashSet<String>, Option<&Ends>),
+        fast: Option<Fast<'_>>,
+        peels: &HashSet<String>,
+        given: Option<&Ends>,
         report: &mut Report,
     ) -> Emitted {
         let Self { span, variables, shared, called, copies, .. } = *self;
         // Whoever launches a fast version does not cut its grid.
         let sums = if fast.is_none() { self.slices } else { Slices::default() };
-        let mut confined = self.accesses(list, fast.map(|(proven, _)| proven), sums, report);
+        let mut confined = self.accesses(list, fast.map(|fast| fast.proven), sums, report);
         let mut registers = self.scopes.counts().clone();
         let left = meets::gather_groups(&mut confined, &mut registers);
         let zeroed = assign::unassigned(&confined, report);
@@ -310,15 +324,15 @@ impl Emission<'_> {
             zeroed_first = copies::await_at_exits(zeroed_first);
         }
         let none = HashMap::default();
-        let begins = fast.map_or(&none, |(_, begins)| begins);
+        let begins = fast.map_or(&none, |fast| fast.begins);
         let peeled = peel::find_again(&zeroed_first, peels);
         let firsts = peel::write(&mut zeroed_first, peeled, &mut registers);
-        let mut looking = poll::insert(&zeroed_first, fast.is_some(), copies, (begins, &firsts), given);
-        let (met, meetings) =
-            meets::gather(std::mem::take(&mut looking.statements), left, (fast.is_some(), copies));
+        let variant = if fast.is_some() { Variant::Proven } else { Variant::Checked };
+        let mut looking = poll::insert(&zeroed_first, variant, copies, begins, &firsts, given);
+        let (met, meetings) = meets::gather(std::mem::take(&mut looking.statements), left, variant, copies);
         let looked = warps::check(met, copies, meetings);
         let of_gates = called.registers();
-        let mut text = prologue::declarations(&registers, (looking.counters, sums), of_gates, variables);
+        let mut text = prologue::declarations(&registers, looking.counters, sums, of_gates, variables);
         text.extend(prologue::instructions(looking.starts, span));
         text.extend(sums.prologue(span));
         text.extend(shared.bounds(span));
@@ -376,7 +390,7 @@ impl Emission<'_> {
         let proven = |text: &[Statement], firsts: &Firsts, ends: Option<&Ends>| {
             let mut terms = BTreeMap::new();
             let is_enough = |proof: &Proof<'_>| is_enough(proof, tables, shared.start(), &mut terms);
-            let proven = versions.proven(zeroed, (text, firsts), ends, is_enough);
+            let proven = versions.proven(zeroed, text, firsts, ends, is_enough);
             (proven, terms)
         };
         let text = versions.text();
@@ -404,8 +418,8 @@ impl Emission<'_> {
             versions.statements().map(|(index, found)| (origin(index), found)).collect();
         let ends = ends.filter(|_| peels.is_empty());
         // What stands against the accesses that are left has been said.
-        let how = (&peels, ends);
-        Some(self.write(&list, Some((&known, &versions.begins)), how, &mut Report::default()).text)
+        let fast = Fast { proven: &known, begins: &versions.begins };
+        Some(self.write(&list, Some(fast), &peels, ends, &mut Report::default()).text)
     }
 }
 

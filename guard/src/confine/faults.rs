@@ -14,7 +14,7 @@ use crate::ast::{
     Type, Variable,
 };
 use crate::confine::Stray;
-use crate::confine::calls::Actual;
+use crate::confine::calls::{Actual, Passed};
 use crate::confine::flatten::{Flat, Flattener, Stops};
 use crate::confine::indirect;
 use crate::confine::lines::{declared, instruction, register};
@@ -23,7 +23,7 @@ use crate::limits::{FAULT_NAMES_BYTES_MAX, NAME_BYTES_MAX};
 use crate::names::{self, Class};
 use crate::report::Reason;
 use records::place;
-pub(super) use records::{Faults, Kind, NAMES};
+pub(super) use records::{Faults, Kind, Loc, NAMES};
 
 /// The bodies, and the ring of records.
 const TEXT: &str = include_str!("faults.ptx");
@@ -50,13 +50,8 @@ const ASSERT: &str = "__assertfail";
 impl Flattener<'_> {
     /// Has the thread that comes here leave a record, and end: all do in one place. What it tells besides is a 64-bit
     /// operand.
-    pub(super) fn stop(
-        &mut self,
-        kind: Kind,
-        told: Operand,
-        ((file, line), span): ((i64, i64), Span),
-        into: &mut Flat,
-    ) {
+    pub(super) fn stop(&mut self, kind: Kind, told: Operand, loc: Loc, span: Span, into: &mut Flat) {
+        let Loc { file, line } = loc;
         let scopes = &mut self.scopes;
         let stops = self.stops.get_or_insert_with(|| Stops {
             label: scopes.fresh_label(),
@@ -84,7 +79,7 @@ impl Flattener<'_> {
         if let Some((function, body)) = stop {
             let words = words.iter().chain([&told]).map(|name| register(name));
             let given = words.chain([Operand::Integer(0), Operand::Integer(0)]);
-            self.open(function, body, (Vec::new(), given.map(Actual::Value).collect()), span, into)?;
+            self.open(function, body, Passed::given(given.map(Actual::Value).collect()), span, into)?;
         }
         into.statements.push(instruction("exit", &[], Vec::new(), span));
         Ok(())
@@ -109,7 +104,7 @@ pub(super) fn rewrite(module: &Module, stray: Stray) -> (Cow<'_, Module>, Faults
     if traps {
         for item in &mut module.to_mut().items {
             if let Item::Function(Function { body: Some(body), .. }) = item {
-                Pass { files: &names.files, place: (0, 0) }.block(body);
+                Pass { files: &names.files, loc: Loc::default() }.block(body);
             }
         }
     }
@@ -228,8 +223,8 @@ impl Names {
 /// The rewriting of one body.
 struct Pass<'a> {
     files: &'a HashMap<String, i64>,
-    /// File and line of what is read.
-    place: (i64, i64),
+    /// Of what is read.
+    loc: Loc,
 }
 
 impl Pass<'_> {
@@ -238,7 +233,7 @@ impl Pass<'_> {
         for statement in body {
             match statement {
                 Statement::Directive(directive) => {
-                    self.place = place(self.files, directive).unwrap_or(self.place);
+                    self.loc = place(self.files, directive).unwrap_or(self.loc);
                 }
                 Statement::Instruction(instruction) => {
                     if let Some(kind) = Kind::of(instruction) {
@@ -252,7 +247,7 @@ impl Pass<'_> {
     }
 
     fn stop(&self, instruction: &mut Instruction, kind: Kind) {
-        let (file, line) = self.place;
+        let Loc { file, line } = self.loc;
         let text = i64::from(instruction.span.place.line);
         let words = [kind as i64, line, file, text, 0, 0, 0];
         let words = words.map(|word| Operand::Integer(i128::from(word)));

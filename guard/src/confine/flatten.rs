@@ -68,7 +68,7 @@ impl<'a> Flattener<'a> {
                 // Whoever names the label reads it.
                 Statement::Directive(list) if labelled && is_list(list) => {}
                 Statement::Directive(directive) => {
-                    self.place = self.faults.place(directive).unwrap_or(self.place);
+                    self.loc = self.faults.place(directive).unwrap_or(self.loc);
                     let allowed = check_directive(directive);
                     self.note(directive.span, allowed);
                     if directive.operands.iter().any(|operand| operand == names::NOUNROLL) {

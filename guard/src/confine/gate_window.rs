@@ -93,7 +93,8 @@ impl Window {
     pub(super) fn resolve(
         &self,
         found: &mut Instruction,
-        (protected, holds): (&mut HashSet<u32>, &mut HashSet<u32>),
+        protected: &mut HashSet<u32>,
+        holds: &mut HashSet<u32>,
         report: &mut Report,
     ) {
         let start = found.span.start;

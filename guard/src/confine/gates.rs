@@ -16,7 +16,7 @@ use crate::ast::{
     Statement, Variable,
 };
 use crate::confine::calls::{self, Actual, Budget, Direction, Functions};
-use crate::confine::faults::Faults;
+use crate::confine::faults::{Faults, Loc};
 use crate::confine::flatten::{Flat, Flattener};
 use crate::confine::gate_window::{Origins, Whose, Window};
 use crate::confine::lines::{declared, instruction, register};
@@ -220,7 +220,7 @@ fn flatten(
         arguments: HashMap::default(),
         lists: Vec::new(),
         faults: &faults,
-        place: (0, 0),
+        loc: Loc::default(),
         held: Vec::new(),
         stops: None,
         depth: 0,
@@ -251,7 +251,7 @@ fn accesses(
     let Of { symbols, marks, .. } = *of;
     let none = HashMap::default();
     let mut confined = Vec::with_capacity(statements.len());
-    let tables = confined_access::Tables::new(symbols, &[], (&none, None), Default::default());
+    let tables = confined_access::Tables::new(symbols, &[], &none, None, Default::default());
     let origins = Origins::find(&statements, &marks.variables);
     let last = statements.len().saturating_sub(1);
     for (index, statement) in statements.into_iter().enumerate() {
@@ -355,17 +355,33 @@ fn protected(found: Instruction, scopes: &mut Scopes, into: &mut Vec<Statement>)
     Ok(())
 }
 
+/// A gate that the module may call, and its place among those.
+#[derive(Clone, Copy)]
+pub(super) struct Granted<'a> {
+    place: usize,
+    gate: &'a Gate,
+}
+
+impl<'a> Granted<'a> {
+    /// The one of this name.
+    pub(super) fn of(name: &str, gates: &'a Gates) -> Option<Self> {
+        let place = gates.place(name)?;
+        Some(Self { place, gate: gates.at(place)?.1 })
+    }
+}
+
 impl<'a> Flattener<'a> {
     /// Calls a gate that the module declares.
     pub(super) fn call_gate(
         &mut self,
         function: &Function,
-        gate: (usize, &'a Gate),
-        (returned, given): (&[Operand], &[Operand]),
+        granted: Granted<'a>,
+        returned: &[Operand],
+        given: &[Operand],
         call: &Instruction,
         into: &mut Flat,
     ) -> Result<(), Reason> {
-        let (place, gate) = gate;
+        let Granted { place, gate } = granted;
         let span = call.span;
         let unlike =
             || Reason::Malformed(format!("`{}` is declared otherwise than its module has it", function.name));

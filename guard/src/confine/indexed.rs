@@ -184,14 +184,14 @@ fn copy(parameter: &Variable, name: &str, pieces: Pieces) -> Option<[Statement; 
     while at < bytes {
         let left = bytes - at;
         let size = align.min(1 << left.ilog2());
-        moves.push(Statement::Block(piece(parameter, name, (at, size))?, parameter.span));
+        moves.push(Statement::Block(piece(parameter, name, at, size)?, parameter.span));
         at += size;
     }
     Some([Statement::Variable(local), Statement::Block(moves, parameter.span)])
 }
 
 /// What copies so many bytes from one on.
-fn piece(parameter: &Variable, name: &str, (at, size): (u64, u64)) -> Option<Vec<Statement>> {
+fn piece(parameter: &Variable, name: &str, at: u64, size: u64) -> Option<Vec<Statement>> {
     let (ty, word) = match size {
         1 => (Type::B16, "u8"),
         2 => (Type::B16, "b16"),

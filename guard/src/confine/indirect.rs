@@ -3,7 +3,7 @@
 //! What is no function's number ends the thread, which leaves a record; what is beyond a list of labels goes to the last.
 
 use crate::ast::{Directive, Instruction, Operand, Predicate, Span, Statement};
-use crate::confine::calls::Actual;
+use crate::confine::calls::{Actual, Passed};
 use crate::confine::faults::Kind;
 use crate::confine::flatten::{Flat, Flattener};
 use crate::confine::lines::{instruction, plain, register};
@@ -32,14 +32,16 @@ impl<'a> Flattener<'a> {
     pub(super) fn call_through_pointer(
         &mut self,
         call: &'a Instruction,
-        (returned, pointer, given): (&'a [Operand], &Operand, &'a [Operand]),
+        returned: &'a [Operand],
+        pointer: &Operand,
+        given: &'a [Operand],
         list: &str,
         into: &mut Flat,
     ) -> Result<(), Reason> {
         let Some(list) = self.list(list).filter(|list| list.name != ".branchtargets") else {
             return Err(Reason::Undeclared(list.to_owned()));
         };
-        let (place, span) = (self.place, call.span);
+        let (loc, span) = (self.loc, call.span);
         let pointer = self.operand(pointer)?;
         match &pointer {
             Operand::Register(name) if matches!(Class::parse(name), Some((Class::Double, _))) => {}
@@ -59,11 +61,13 @@ impl<'a> Flattener<'a> {
             None => None,
             Some(predicate) => Some(self.skip_unless(predicate, span, into)?),
         };
+        let count = returned.len() + given.len();
+        let passed = Passed { returned, given };
         let end = self.scopes.fresh_label();
         let functions = self.functions;
         for (number, function) in functions.pointed(&shape) {
             // Whoever is looked at costs, though it may not be meant.
-            if !self.spend(&function.name, 1 + returned.len() + given.len(), span) {
+            if !self.spend(&function.name, 1 + count, span) {
                 break;
             }
             let is_meant = named(&function.name) && pointers::fits(function, &sizes_returned, &sizes_given);
@@ -84,11 +88,11 @@ impl<'a> Flattener<'a> {
                 span,
             ));
             into.statements.push(jump(&next, Some(&other), span));
-            self.open(function, body, (returned.clone(), given.clone()), span, into)?;
+            self.open(function, body, passed.clone(), span, into)?;
             into.statements.push(jump(&end, None, span));
             into.statements.push(Statement::Label(next, span));
         }
-        self.stop(Kind::Nobody, pointer, (place, span), into);
+        self.stop(Kind::Nobody, pointer, loc, span, into);
         into.statements.push(Statement::Label(end, span));
         into.statements.extend(skip.map(|label| Statement::Label(label, span)));
         Ok(())

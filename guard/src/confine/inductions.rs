@@ -10,7 +10,7 @@ const LOOPS_MAX: usize = 256;
 
 /// Writes such loops so.
 pub(super) fn normalise(statements: &mut [Statement]) {
-    for (from, to) in turns::closed(statements).into_iter().take(LOOPS_MAX) {
+    for turns::Place { from, to } in turns::closed(statements).into_iter().take(LOOPS_MAX) {
         let Some(turn) = statements.get(from + 1..=to) else { continue };
         if steps(turn).is_some() {
             continue;

@@ -29,6 +29,14 @@ const COUNT_SHIFT: u32 = 43;
 /// What a count can be.
 const COUNT_MASK: i128 = (1 << 20) - 1;
 
+/// How often a thread arrives.
+struct Arrival {
+    /// A 64-bit operand.
+    count: Operand,
+    /// Whether later phases take so many fewer.
+    drops: bool,
+}
+
 /// What is done to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
@@ -168,8 +176,8 @@ impl<'a> Flattener<'a> {
                 let state = self.state(state)?;
                 let at = self.object(at, shared, span, into)?;
                 let one = integer(1);
-                let arrivals = self.counted(rest.first().unwrap_or(&one), span, into)?;
-                let old = self.arrive(at, arrivals, (drops, orders), span, into)?;
+                let count = self.counted(rest.first().unwrap_or(&one), span, into)?;
+                let old = self.arrive(at, Arrival { count, drops }, orders, span, into)?;
                 if let Some(state) = state {
                     into.statements.push(instruction("mov", &["b64"], vec![register(&state), old], span));
                 }
@@ -202,7 +210,8 @@ impl<'a> Flattener<'a> {
                 let at = self.object(at, shared, span, into)?;
                 into.statements.push(copies::wait(None, span));
                 if counted {
-                    self.arrive(at, integer(1), (false, true), span, into)?;
+                    let arrival = Arrival { count: integer(1), drops: false };
+                    self.arrive(at, arrival, true, span, into)?;
                 }
                 Ok(())
             }
@@ -240,19 +249,20 @@ impl<'a> Flattener<'a> {
         self.checked(plain("cvt", &["u32", "u64"], vec![to, pending], span), into)
     }
 
-    /// Arrives so often; answers what the object was before.
+    /// Arrives; answers what the object was before.
     fn arrive(
         &mut self,
         at: Operand,
-        arrivals: Operand,
-        (drops, orders): (bool, bool),
+        arrival: Arrival,
+        orders: bool,
         span: Span,
         into: &mut Flat,
     ) -> Result<Operand, Reason> {
+        let Arrival { count, drops } = arrival;
         let shift = integer(COUNT_SHIFT.into());
-        let mut added = self.computed("shl", "b64", &[arrivals.clone(), shift], span, into);
+        let mut added = self.computed("shl", "b64", &[count.clone(), shift], span, into);
         if drops {
-            added = self.computed("sub", "s64", &[added, arrivals], span, into);
+            added = self.computed("sub", "s64", &[added, count], span, into);
         }
         let order = if orders { "acq_rel" } else { "relaxed" };
         let add = |to: &Operand, by: &Operand| {

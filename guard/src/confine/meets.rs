@@ -12,6 +12,7 @@ use crate::ast::{Instruction, Operand, Predicate, Span, Statement};
 use crate::claims::together::{self, Body, Together};
 use crate::confine::copies;
 use crate::confine::lines::{instruction, plain, register};
+use crate::confine::poll::Variant;
 use crate::confine::turns;
 use crate::names::LANES;
 use crate::table::{self, Row, Treatment};
@@ -157,7 +158,8 @@ pub(super) fn branch_around(statements: &mut Vec<Statement>) {
 pub(super) fn gather(
     statements: Vec<Statement>,
     left: Left,
-    (is_fast, copies): (bool, bool),
+    variant: Variant,
+    copies: bool,
 ) -> (Vec<Statement>, Meetings) {
     let any = |waits: fn(&Row, &Instruction) -> bool| {
         statements.iter().filter_map(waiting).any(|(row, found)| waits(row, found))
@@ -172,7 +174,7 @@ pub(super) fn gather(
     let out = Vec::with_capacity(statements.len() + 32);
     let lanes = statements.iter().any(together::waits_for_lanes);
     let together = if lanes {
-        Together::of(&statements, Body::Unasked, is_fast)
+        Together::of(&statements, Body::Unasked, variant == Variant::Proven)
     } else {
         // Nobody is asked before a barrier.
         Together::of(&statements, Body::Entry, false)

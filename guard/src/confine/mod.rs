@@ -75,7 +75,7 @@ use crate::gates::Gates;
 use crate::limits::{PTX_VERSION_MAX, PTX_VERSION_MIN, STATEMENTS_MAX};
 use crate::names;
 use crate::report::{Reason, Report};
-use entry::Effort;
+use entry::{Effort, Unit};
 use faults::Faults;
 use symbols::Symbols;
 
@@ -297,8 +297,9 @@ impl Entries<'_> {
         body: &[Statement],
         report: &mut Report,
     ) -> (Function, Option<Function>) {
-        let (functions, faults) = ((self.functions, self.gates), (self.faults, self.effort));
-        entry::confine(function, body, self.symbols, functions, faults, &mut self.budget, report)
+        let Self { symbols, functions, gates, faults, effort, .. } = *self;
+        let unit = Unit { symbols, functions, gates, faults };
+        entry::confine(function, body, unit, effort, &mut self.budget, report)
     }
 }
 

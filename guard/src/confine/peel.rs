@@ -9,7 +9,7 @@
 //! of numbers may rest on how often a loop turns, which nobody finds out of a copy: of what the turns carry from one to the
 //! next, or leave, only that is known which the tests before the branches back say. A fast version whose proofs need more ([`are_same`]) has no copies.
 
-use super::turns::{self, Ends, Firsts};
+use super::turns::{self, Ends, Firsts, Place};
 use super::versions::{Known, Proven, TOGETHER};
 use crate::ast::{Address, AddressBase, Instruction, Operand, Predicate, Span, Statement};
 use crate::confine::lines::plain;
@@ -42,12 +42,12 @@ pub(super) fn find(
     begins: &HashMap<String, String>,
     given: Option<&Ends>,
 ) -> Vec<Peeled> {
-    let wanted = |(from, to): (usize, usize)| {
+    let wanted = |Place { from, to }: Place| {
         let body = statements.get(from + 1..to).unwrap_or_default();
         let count = body.iter().filter(|statement| is_of_tenant(statement)).count();
         body.iter().all(fits) && count <= BODY_MAX && !is_for_many_turns(statements, from, to)
     };
-    let loops = turns::innermost(statements, zeroed, (begins, given), wanted);
+    let loops = turns::innermost(statements, zeroed, begins, given, wanted);
     let mut found = peeled(statements, zeroed, loops);
     let mut added = 0;
     found.truncate(LOOPS_MAX);
@@ -63,17 +63,17 @@ pub(super) fn find_again(statements: &[Statement], labels: &HashSet<String>) -> 
     if labels.is_empty() {
         return Vec::new();
     }
-    let is_one = |(from, _): &(usize, usize)| matches!(statements.get(*from), Some(Statement::Label(name, _)) if labels.contains(name));
+    let is_one = |place: &Place| matches!(statements.get(place.from), Some(Statement::Label(name, _)) if labels.contains(name));
     let loops = turns::closed(statements).into_iter().filter(is_one);
     peeled(statements, &[], loops.collect())
 }
 
-fn peeled(statements: &[Statement], zeroed: &[String], loops: Vec<(usize, usize)>) -> Vec<Peeled> {
+fn peeled(statements: &[Statement], zeroed: &[String], loops: Vec<Place>) -> Vec<Peeled> {
     if loops.is_empty() {
         return Vec::new();
     }
     let uses = Uses::of(statements, zeroed);
-    let found = loops.into_iter().filter_map(|(from, to)| {
+    let found = loops.into_iter().filter_map(|Place { from, to }| {
         let Some(Statement::Label(label, _)) = statements.get(from) else { return None };
         let own = uses.inside(statements, from, to)?;
         Some(Peeled { label: label.clone(), from, to, own })

@@ -22,6 +22,15 @@ use crate::spent::{Gathered, Spent};
 use crate::sums::Sums;
 use crate::table;
 
+/// Which text of an entry is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Variant {
+    /// Nothing is taken to be proven.
+    Checked,
+    /// The fast version.
+    Proven,
+}
+
 /// A body that looks at the flag as it has to.
 pub(super) struct Looking {
     pub(super) statements: Vec<Statement>,
@@ -38,15 +47,16 @@ pub(super) struct Looking {
 /// It may be known already how loops end.
 pub(super) fn insert(
     statements: &[Statement],
-    is_fast: bool,
+    variant: Variant,
     copies: bool,
-    (begins, firsts): (&HashMap<String, String>, &Firsts),
+    begins: &HashMap<String, String>,
+    firsts: &Firsts,
     given: Option<&Ends>,
 ) -> Looking {
-    let (loops, ends) = turns::find_as(statements, &[], (begins, firsts), given);
+    let (loops, ends) = turns::find_as(statements, &[], begins, firsts, given);
     let gathered = Gathered::of(statements);
     let end = loops.values().all(|found| matches!(found.how, How::Ends(_)));
-    if is_fast && end && path_cost(statements, &loops, gathered) <= SHORT_COST_MAX {
+    if variant == Variant::Proven && end && path_cost(statements, &loops, gathered) <= SHORT_COST_MAX {
         return Looking { statements: statements.to_vec(), starts: false, counters: 0, ends };
     }
     let mut pass = Pass {
@@ -142,6 +152,15 @@ impl Path {
     }
 }
 
+/// The path of branches to a label to come.
+#[derive(Clone, Copy)]
+struct Join {
+    path: Path,
+    /// How many loops there were then, and what their further turns had cost.
+    loops: usize,
+    added: u64,
+}
+
 /// A loop that has begun: where it turns, and its counter.
 struct Turning {
     label: String,
@@ -164,8 +183,8 @@ struct Pass<'a> {
     /// The labels so far.
     behind: HashSet<&'a str>,
     path: Path,
-    /// The path of branches to labels to come, how many loops there were then, and what their further turns had cost.
-    joins: HashMap<&'a str, (Path, usize, u64)>,
+    /// What goes to labels to come.
+    joins: HashMap<&'a str, Join>,
     /// The labels to come that were branched to since the last label.
     left: Vec<&'a str>,
     /// What the further turns of each loop have cost so far.
@@ -226,9 +245,9 @@ impl<'a> Pass<'a> {
     }
 
     /// A path that was taken, now: what loops that it left have cost since counts for it too.
-    fn now(&self, (path, loops, added): (Path, usize, u64)) -> Path {
+    fn now(&self, join: Join) -> Path {
         // Whoever has left a loop that counts has looked.
-        path.plus(Spent::both(self.added.first(loops).saturating_sub(added)))
+        join.path.plus(Spent::both(self.added.first(join.loops).saturating_sub(join.added)))
     }
 
     /// Looks, where that has to be done before the turns of a loop.
@@ -343,7 +362,7 @@ impl<'a> Pass<'a> {
         let before = self.joins.get(target).map(|join| self.now(*join));
         let path = before.map_or(self.path, |before| before.meet(self.path));
         let loops = self.added.len();
-        self.joins.insert(target, (path, loops, self.added.first(loops)));
+        self.joins.insert(target, Join { path, loops, added: self.added.first(loops) });
         if self.left.last() != Some(&target) {
             self.left.push(target);
         }
@@ -355,8 +374,8 @@ impl<'a> Pass<'a> {
             self.path = self.path.plus(*cost);
             // Whoever left may have turned as often.
             for label in std::mem::take(&mut self.left) {
-                if let Some((path, ..)) = self.joins.get_mut(label) {
-                    *path = path.plus(*cost);
+                if let Some(join) = self.joins.get_mut(label) {
+                    join.path = join.path.plus(*cost);
                 }
             }
             self.out.push(Statement::Instruction(back.clone()));

@@ -3,8 +3,8 @@
 use super::lines::{declared, instruction, plain, register};
 use super::poll;
 use super::slices::Slices;
-use super::symbols::Symbol;
-use crate::ast::{Address, AddressBase, Operand, Predicate, Space, Span, Statement, Type, Variable};
+use super::variables::Own;
+use crate::ast::{Address, AddressBase, Operand, Predicate, Space, Span, Statement, Type};
 use crate::limits::{LOCAL_BYTES_IN_LINE_MAX, LOCAL_BYTES_PER_TURN};
 use crate::maps::HashMap;
 use crate::names::{self, Class};
@@ -13,9 +13,10 @@ use crate::table;
 /// The declarations: the tenant's registers by class, the guard's own, the variables.
 pub(super) fn declarations(
     registers: &HashMap<Class, u32>,
-    (counters, slices): (u32, Slices),
+    counters: u32,
+    slices: Slices,
     of_gates: Vec<Statement>,
-    variables: &[(Variable, Symbol)],
+    variables: &[Own],
 ) -> Vec<Statement> {
     let span = Span::default();
     let tenant = Class::ALL
@@ -35,7 +36,7 @@ pub(super) fn declarations(
         )
         .map(Statement::Variable)
         .chain(of_gates)
-        .chain(variables.iter().map(|(variable, _)| Statement::Variable(variable.clone())))
+        .chain(variables.iter().map(|own| Statement::Variable(own.variable.clone())))
         .collect()
 }
 
@@ -56,10 +57,10 @@ pub(super) fn instructions(looks: bool, span: Span) -> Vec<Statement> {
 
 /// The local variable is zeroed, since it lies in memory where another session's threads have been. A large one is by what
 /// [`clear_locals`] writes.
-pub(super) fn zero_locals(variables: &[(Variable, Symbol)], span: Span) -> Vec<Statement> {
-    let local = variables.iter().find(|(_, symbol)| symbol.space == Space::Local);
+pub(super) fn zero_locals(variables: &[Own], span: Span) -> Vec<Statement> {
+    let local = variables.iter().find(|own| own.symbol.space == Space::Local);
     match local {
-        Some((_, symbol)) if symbol.bytes > LOCAL_BYTES_IN_LINE_MAX => {
+        Some(Own { symbol, .. }) if symbol.bytes > LOCAL_BYTES_IN_LINE_MAX => {
             // A store for each 16 bytes, which costs 8, and at most four instructions more for each turn and at the end.
             let cost = symbol.bytes / 2 + symbol.bytes / 16;
             vec![instruction(table::CLEAR, &[], vec![Operand::Integer(cost.into())], span)]
@@ -69,12 +70,11 @@ pub(super) fn zero_locals(variables: &[(Variable, Symbol)], span: Span) -> Vec<S
 }
 
 /// Writes the loop that zeroes a large local variable, wherever that stands. Nothing that looks at loops comes behind.
-pub(super) fn clear_locals(statements: &mut Vec<Statement>, variables: &[(Variable, Symbol)]) {
+pub(super) fn clear_locals(statements: &mut Vec<Statement>, variables: &[Own]) {
     let is_one = |statement: &Statement| matches!(statement, Statement::Instruction(found) if found.opcode == table::CLEAR);
     let Some(place) = statements.iter().position(is_one) else { return };
-    let Some((variable, symbol)) = variables.iter().find(|(_, symbol)| symbol.space == Space::Local) else {
-        return;
-    };
+    let local = variables.iter().find(|own| own.symbol.space == Space::Local);
+    let Some(Own { variable, symbol }) = local else { return };
     let span = Span::default();
     let (at, left, zero) = (|| register("%bh_o"), || register("%bh_lo"), || register("%bh_zero"));
     let number = |value: u64| Operand::Integer(value.into());
@@ -103,10 +103,10 @@ pub(super) fn clear_locals(statements: &mut Vec<Statement>, variables: &[(Variab
 }
 
 /// Zeroes the local variable from so many bytes on.
-fn zeroed(variables: &[(Variable, Symbol)], first: u64, span: Span) -> Vec<Statement> {
+fn zeroed(variables: &[Own], first: u64, span: Span) -> Vec<Statement> {
     let mut statements = Vec::new();
-    let locals = variables.iter().filter(|(_, symbol)| symbol.space == Space::Local);
-    for (variable, symbol) in locals {
+    let locals = variables.iter().filter(|own| own.symbol.space == Space::Local);
+    for Own { variable, symbol } in locals {
         let zero = || register("%bh_zero");
         statements.push(instruction("mov", &["b32"], vec![zero(), Operand::Integer(0)], span));
         let mut at = first;

@@ -7,8 +7,9 @@
 use crate::maps::HashMap;
 
 use crate::access;
-use crate::ast::{Address, AddressBase, Operand, Space, Statement, Type, Variable};
+use crate::ast::{Address, AddressBase, Operand, Space, Statement, Type};
 use crate::confine::symbols::Symbol;
+use crate::confine::variables::Own;
 use crate::limits::SHARED_BASE;
 use crate::names;
 use crate::table;
@@ -34,7 +35,7 @@ pub(super) struct Region {
 impl Region {
     /// The region of an entry with these variables, where all its shared memory are shared variables of its own that
     /// make a small one.
-    pub(super) fn of(own: &[(Variable, Symbol)]) -> Option<Self> {
+    pub(super) fn of(own: &[Own]) -> Option<Self> {
         let (mut region, align) = Self::all(own)?;
         (region.reach <= VARIABLES_BYTES_MAX).then_some(())?;
         region.reach = region.reach.max(align).checked_next_power_of_two()?;
@@ -46,12 +47,12 @@ impl Region {
     }
 
     /// All shared variables of an entry as one, as large as they are; and of what the address of each is a multiple.
-    pub(super) fn all(own: &[(Variable, Symbol)]) -> Option<(Self, u64)> {
-        let shared = || own.iter().filter(|(_, symbol)| symbol.space == Space::Shared);
-        let name = shared().next()?.0.name.clone();
+    pub(super) fn all(own: &[Own]) -> Option<(Self, u64)> {
+        let shared = || own.iter().filter(|own| own.symbol.space == Space::Shared);
+        let name = shared().next()?.variable.name.clone();
         let (mut end, mut most) = (0_u64, names::WIDEST_ACCESS);
         let mut at = HashMap::default();
-        for (variable, symbol) in shared() {
+        for Own { variable, symbol } in shared() {
             let align = symbol.align.max(names::WIDEST_ACCESS);
             let begin = end.checked_next_multiple_of(align)?;
             end = begin.checked_add(symbol.bytes)?;
@@ -62,16 +63,16 @@ impl Region {
     }
 
     /// Makes one variable of the entry's, which runs reach `slack` bytes beyond the region in.
-    pub(super) fn merge(&self, statements: &mut [Statement], own: &mut Vec<(Variable, Symbol)>, slack: u64) {
+    pub(super) fn merge(&self, statements: &mut [Statement], own: &mut Vec<Own>, slack: u64) {
         let bytes = (self.start + self.reach + slack).next_multiple_of(names::WIDEST_ACCESS);
-        let align = own.iter().map(|(_, symbol)| symbol.align).fold(names::WIDEST_ACCESS, u64::max);
-        let first = own.iter().position(|(variable, _)| variable.name == self.name);
+        let align = own.iter().map(|own| own.symbol.align).fold(names::WIDEST_ACCESS, u64::max);
+        let first = own.iter().position(|own| own.variable.name == self.name);
         let mut index = 0;
-        own.retain(|(_, symbol)| {
+        own.retain(|own| {
             index += 1;
-            symbol.space != Space::Shared || Some(index - 1) == first
+            own.symbol.space != Space::Shared || Some(index - 1) == first
         });
-        if let Some((variable, symbol)) = own.iter_mut().find(|(variable, _)| variable.name == self.name) {
+        if let Some(Own { variable, symbol }) = own.iter_mut().find(|own| own.variable.name == self.name) {
             variable.ty = Type::B8;
             variable.vector = 1;
             variable.dimensions = vec![bytes];
@@ -108,9 +109,9 @@ impl Region {
 
 /// Whether every access of a body that names a variable stays in it and is aligned there, so that it passes as it is, and
 /// none is longer than this.
-pub(super) fn fits(statements: &[Statement], own: &[(Variable, Symbol)], most: u64) -> bool {
+pub(super) fn fits(statements: &[Statement], own: &[Own], most: u64) -> bool {
     let extents: HashMap<&str, u64> =
-        own.iter().map(|(variable, symbol)| (variable.name.as_str(), symbol.bytes)).collect();
+        own.iter().map(|own| (own.variable.name.as_str(), own.symbol.bytes)).collect();
     statements.iter().all(|statement| {
         let Statement::Instruction(instruction) = statement else { return true };
         let accesses = table::check(instruction).and_then(|row| access::decode(row, instruction));

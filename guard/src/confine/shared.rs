@@ -13,11 +13,12 @@ use eased::{named, wrapped};
 use runs::Runs;
 
 use crate::access::{self, Access};
-use crate::ast::{Address, AddressBase, Operand, Predicate, Space, Span, Statement, Type, Variable};
+use crate::ast::{Address, AddressBase, Operand, Predicate, Space, Span, Statement, Type};
 use crate::confine::alignment::{self, Alignment};
 use crate::confine::lines::{declared, instruction, plain, register};
 use crate::confine::region::{self, Region};
 use crate::confine::symbols::{Symbol, Symbols};
+use crate::confine::variables::Own;
 use crate::limits::{DYNAMIC_SPAN_MAX, LITTLE_BYTES_MAX, SHARED_BASE, SHARED_VARIABLES_MAX};
 use crate::names;
 use crate::table::{self};
@@ -82,7 +83,7 @@ impl Shared {
     pub(super) fn find(
         statements: &mut [Statement],
         symbols: &Symbols,
-        own: &mut Vec<(Variable, Symbol)>,
+        own: &mut Vec<Own>,
         span: Span,
     ) -> Self {
         let mut shared = Self::default();
@@ -91,7 +92,7 @@ impl Shared {
         for (name, symbol) in &among {
             shared.include(name, symbol);
         }
-        for (variable, symbol) in own.iter().filter(|(_, symbol)| symbol.space == Space::Shared) {
+        for Own { variable, symbol } in own.iter().filter(|own| own.symbol.space == Space::Shared) {
             shared.include(&variable.name, symbol);
         }
         let only_own = among.is_empty() && symbols.sized_shared() == 0;
@@ -133,9 +134,9 @@ impl Shared {
             && let Some((all, _)) = Region::all(own)
         {
             all.merge(statements, own, 0);
-            let one = own.iter().find(|(variable, _)| variable.name == all.name);
+            let one = own.iter().find(|own| own.variable.name == all.name);
             shared.statics =
-                one.map(|(variable, symbol)| (variable.name.clone(), symbol.bytes)).into_iter().collect();
+                one.map(|one| (one.variable.name.clone(), one.symbol.bytes)).into_iter().collect();
         }
         if pad && !shared.clamps.is_empty() {
             let mut variable = declared(Space::Shared, Type::B8, names::SHARED_PAD, None, span);
@@ -143,18 +144,18 @@ impl Shared {
             variable.dimensions = vec![widest];
             let symbol = Symbol { space: Space::Shared, bytes: widest, align: widest, at: None };
             shared.include(names::SHARED_PAD, &symbol);
-            own.push((variable, symbol));
+            own.push(Own { variable, symbol });
         }
         shared.measure(symbols);
         shared
     }
 
     /// Has masks keep accesses in a region.
-    fn mask(&mut self, region: &Region, statements: &mut [Statement], own: &mut Vec<(Variable, Symbol)>) {
+    fn mask(&mut self, region: &Region, statements: &mut [Statement], own: &mut Vec<Own>) {
         let slack = self.clamps.values().map(|clamp| clamp.span).max().unwrap_or(0);
         region.merge(statements, own, slack);
-        let bytes = own.iter().find(|(variable, _)| variable.name == region.name);
-        let bytes = bytes.map_or(0, |(_, symbol)| symbol.bytes - region.start);
+        let bytes = own.iter().find(|own| own.variable.name == region.name);
+        let bytes = bytes.map_or(0, |one| one.symbol.bytes - region.start);
         self.statics = vec![(region.name.clone(), bytes)];
         self.start = region.start;
         let alignment = Alignment::find(statements);

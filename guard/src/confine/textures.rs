@@ -69,7 +69,19 @@ enum Action {
     /// Asks how many texels there are along an axis.
     Extent(usize),
     /// Loads or stores bytes at a place of a surface.
-    Surface { shape: Shape, stores: bool, words: u32, bits: u32, last: bool },
+    Surface(Surface),
+}
+
+/// A load or store of a surface's bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Surface {
+    shape: Shape,
+    stores: bool,
+    /// How many words, of so many bits each.
+    words: u32,
+    bits: u32,
+    /// Whether it is done at the last place where it lies outside.
+    last: bool,
 }
 
 fn decode(found: &Instruction) -> Option<Action> {
@@ -100,7 +112,7 @@ fn decode(found: &Instruction) -> Option<Action> {
             let bits = bits.strip_prefix('b')?.parse().ok().filter(|bits| [8, 16, 32, 64].contains(bits))?;
             let shape = Shape::of(shape).filter(|shape| !shape.cube)?;
             let stores = found.opcode == "sust";
-            Some(Action::Surface { shape, stores, words, bits, last: *outside == "clamp" })
+            Some(Action::Surface(Surface { shape, stores, words, bits, last: *outside == "clamp" }))
         }
         _ => None,
     }
@@ -218,13 +230,8 @@ impl Call {
         Some(name)
     }
 
-    fn surface(
-        &mut self,
-        shape: Shape,
-        (stores, last): (bool, bool),
-        (words, bits): (u32, u32),
-        operands: &[Operand],
-    ) -> Option<String> {
+    fn surface(&mut self, surface: Surface, operands: &[Operand]) -> Option<String> {
+        let Surface { shape, stores, words, bits, last } = surface;
         let (at, coordinates, values) = match operands {
             [Operand::Coordinates(at, coordinates), values] if stores => (at, coordinates, values),
             [values, Operand::Coordinates(at, coordinates)] if !stores => (at, coordinates, values),
@@ -270,9 +277,7 @@ fn call(found: &Instruction, action: Action) -> Option<(String, Action, Vec<Stat
     let name = match action {
         Action::Extent(axis) => call.extent(axis, operands)?,
         Action::Sample { shape, whole } => call.sample(shape, whole, operands)?,
-        Action::Surface { shape, stores, words, bits, last } => {
-            call.surface(shape, (stores, last), (words, bits), operands)?
-        }
+        Action::Surface(surface) => call.surface(surface, operands)?,
     };
     if found.predicate.is_some() {
         call.text.push_str("SKIP:\n");
@@ -343,7 +348,7 @@ mod tests {
             }
             for (stores, last) in [(false, false), (false, true), (true, false), (true, true)] {
                 for (words, bits) in [(1, 8), (2, 8), (1, 16), (4, 16), (1, 32), (4, 32), (1, 64), (2, 64)] {
-                    let text = surface("f", shape, stores, (words, bits), last);
+                    let text = surface("f", Surface { shape, stores, words, bits, last });
                     assert!(parsed(&text).is_some(), "{text}");
                 }
             }

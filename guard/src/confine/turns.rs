@@ -106,16 +106,7 @@ pub(super) fn find<'a>(
     zeroed: &[String],
     begins: &'a HashMap<String, String>,
 ) -> HashMap<&'a str, Loop<'a>> {
-    find_with(statements, zeroed, (begins, &NONE))
-}
-
-/// The same of a body in which some loops have copies of their turns in front.
-pub(super) fn find_with<'a>(
-    statements: &'a [Statement],
-    zeroed: &[String],
-    (begins, firsts): (&'a HashMap<String, String>, &'a Firsts),
-) -> HashMap<&'a str, Loop<'a>> {
-    find_as(statements, zeroed, (begins, firsts), None).0
+    find_as(statements, zeroed, begins, &NONE, None).0
 }
 
 /// How the loops of a body end, by label, whether its accesses are confined or not.
@@ -127,11 +118,13 @@ pub(super) struct Ends {
     steps: HashMap<String, i128>,
 }
 
-/// The same, where it may be known already how they end; and how they do.
+/// The same of a body in which some loops may have copies of their turns in front, and of which it may be known already how
+/// they end; and how they do.
 pub(super) fn find_as<'a>(
     statements: &'a [Statement],
     zeroed: &[String],
-    (begins, firsts): (&'a HashMap<String, String>, &'a Firsts),
+    begins: &'a HashMap<String, String>,
+    firsts: &'a Firsts,
     given: Option<&Ends>,
 ) -> (HashMap<&'a str, Loop<'a>>, Ends) {
     let mut loops = collect(statements);
@@ -167,7 +160,7 @@ pub(super) fn find_as<'a>(
         })
     };
     let mut all = Ends::default();
-    let found = given.is_none().then(|| known(statements, zeroed, (begins, firsts), may_end));
+    let found = given.is_none().then(|| known(statements, zeroed, begins, firsts, may_end));
     for (label, found_loop) in &mut loops {
         let is_within = |steps: &mut Steps<'_>| match (&found, given) {
             (Some(found), _) => steps.is_within(&found.most),
@@ -202,30 +195,32 @@ pub(super) fn number(statement: &Statement) -> Option<u64> {
     name.strip_prefix("$L")?.parse().ok()
 }
 
-/// The loops that are entered at their label only and go back in one place: where the label stands, and that branch.
-pub(super) fn closed(statements: &[Statement]) -> Vec<(usize, usize)> {
+/// Where a loop stands that goes back in one place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    /// Its label.
+    pub(super) from: usize,
+    /// The branch back.
+    pub(super) to: usize,
+}
+
+/// The loops that are entered at their label only and go back in one place.
+pub(super) fn closed(statements: &[Statement]) -> Vec<Place> {
     let loops = collect(statements);
     let Shape { broken, polling } = shape(statements, &loops);
     let others: HashSet<&str> = broken.into_iter().chain(polling.into_iter().map(|(name, _)| name)).collect();
     let fits = |name: &str, found: &Loop<'_>| found.backs == 1 && !others.contains(name);
-    let mut closed: Vec<(usize, usize)> = loops
-        .iter()
-        .filter(|(name, found)| fits(name, found))
-        .map(|(_, found)| (found.from, found.to))
-        .collect();
+    let mut closed: Vec<Place> =
+        loops.iter().filter(|(name, found)| fits(name, found)).map(|(_, found)| found.place()).collect();
     closed.sort_unstable();
     closed
 }
 
 /// The loops of those that are wanted, by where they stand, without others inside, that have to count their turns and go
-/// back in one place: where the label stands, and the branch
-/// back.
-pub(super) fn counted(
-    statements: &[Statement],
-    wanted: impl Fn((usize, usize)) -> bool,
-) -> Vec<(usize, usize)> {
+/// back in one place.
+pub(super) fn counted(statements: &[Statement], wanted: impl Fn(Place) -> bool) -> Vec<Place> {
     let none = HashMap::default();
-    let wanted = |found: &Loop<'_>| found.backs == 1 && found.is_short() && wanted((found.from, found.to));
+    let wanted = |found: &Loop<'_>| found.backs == 1 && found.is_short() && wanted(found.place());
     if !collect(statements).values().any(wanted) {
         return Vec::new();
     }
@@ -233,7 +228,7 @@ pub(super) fn counted(
     let plain = |found: &&Loop<'_>| {
         matches!(found.how, How::Counts(_)) && wanted(found) && !found.nest && found.polling.is_empty()
     };
-    let mut found: Vec<_> = loops.values().filter(plain).map(|found| (found.from, found.to)).collect();
+    let mut found: Vec<_> = loops.values().filter(plain).map(Loop::place).collect();
     found.sort_unstable();
     found
 }
@@ -243,23 +238,24 @@ pub(super) fn counted(
 pub(super) fn innermost(
     statements: &[Statement],
     zeroed: &[String],
-    (begins, given): (&HashMap<String, String>, Option<&Ends>),
-    wanted: impl Fn((usize, usize)) -> bool,
-) -> Vec<(usize, usize)> {
+    begins: &HashMap<String, String>,
+    given: Option<&Ends>,
+    wanted: impl Fn(Place) -> bool,
+) -> Vec<Place> {
     let once = |found: &Loop<'_>| {
         let tests = |back: &Instruction| back.predicate.is_some();
         let steps = || steps::steps(statements.get(found.from + 1..=found.to).unwrap_or_default());
         matches!(statements.get(found.to), Some(Statement::Instruction(back)) if tests(back))
             && found.backs == 1
             && found.is_short()
-            && wanted((found.from, found.to))
+            && wanted(found.place())
             && steps().is_some()
     };
     let collected = collect(statements);
     if !collected.iter().any(|(name, found)| !begins.contains_key(*name) && once(found)) {
         return Vec::new();
     }
-    let (loops, _) = find_as(statements, zeroed, (begins, &NONE), given);
+    let (loops, _) = find_as(statements, zeroed, begins, &NONE, given);
     let counts = |(name, found): &(&&str, &Loop<'_>)| {
         let short =
             |steps: &Steps<'_>| steps.turns.saturating_mul(FIRST_COST) >= FIRST_TURNS_MIN * CHUNK_COST;
@@ -268,7 +264,7 @@ pub(super) fn innermost(
             && found.polling.is_empty()
             && once(found)
     };
-    let mut found: Vec<_> = loops.iter().filter(counts).map(|(_, found)| (found.from, found.to)).collect();
+    let mut found: Vec<_> = loops.iter().filter(counts).map(|(_, found)| found.place()).collect();
     found.sort_unstable();
     found
 }
@@ -284,7 +280,8 @@ struct Known<'a> {
 fn known<'a>(
     statements: &'a [Statement],
     zeroed: &'a [String],
-    (begins, firsts): (&'a HashMap<String, String>, &'a Firsts),
+    begins: &'a HashMap<String, String>,
+    firsts: &'a Firsts,
     may_end: impl Fn(&str, u64) -> bool,
 ) -> Known<'a> {
     let mut facts = Facts::of_versions(statements, begins);
@@ -317,6 +314,10 @@ fn known<'a>(
 }
 
 impl Loop<'_> {
+    fn place(&self) -> Place {
+        Place { from: self.from, to: self.to }
+    }
+
     /// Whether it may be written more than once.
     fn is_short(&self) -> bool {
         self.to - self.from <= COPIED_MAX

@@ -3,7 +3,7 @@
 
 use crate::maps::HashMap;
 
-use super::turns;
+use super::turns::{self, Place};
 use super::versions::TOGETHER;
 use crate::ast::{Instruction, Operand, Predicate, Statement};
 use crate::table::{self, Treatment};
@@ -22,7 +22,7 @@ pub(super) fn unroll(statements: &mut Vec<Statement>) {
     let loops = chosen(statements);
     let mut fresh = statements.iter().filter_map(turns::number).max().map_or(0, |most| most + 1);
     // From the last on, so that those before stay where they are.
-    for (from, to) in loops.into_iter().rev() {
+    for Place { from, to } in loops.into_iter().rev() {
         let Some(body) = statements.get(from + 1..to).map(<[Statement]>::to_vec) else { continue };
         let turns = (COST_MAX / cost(&body).max(1)).min(TURNS_MAX);
         let Some(Statement::Instruction(back)) = statements.get(to).cloned() else { continue };
@@ -48,9 +48,9 @@ pub(super) fn unroll(statements: &mut Vec<Statement>) {
     }
 }
 
-/// Where the labels stand and the branches back to them, in order and apart.
-fn chosen(statements: &[Statement]) -> Vec<(usize, usize)> {
-    let mut loops = turns::counted(statements, |(from, to)| {
+/// Those that are, in order and apart.
+fn chosen(statements: &[Statement]) -> Vec<Place> {
+    let mut loops = turns::counted(statements, |Place { from, to }| {
         let body = statements.get(from + 1..to).unwrap_or_default();
         let back =
             matches!(statements.get(to), Some(Statement::Instruction(back)) if back.predicate.is_some());

@@ -21,11 +21,18 @@ pub(super) enum Owner {
     Function,
 }
 
+/// A variable of an entry's own, as the confined form has it.
+#[derive(Debug)]
+pub(super) struct Own {
+    pub(super) variable: Variable,
+    pub(super) symbol: Symbol,
+}
+
 /// The variables of one entry.
 #[derive(Debug, Default)]
 pub(super) struct Variables {
     /// In the confined form, in order.
-    placed: Vec<(Variable, Symbol)>,
+    placed: Vec<Own>,
     /// Which of them is the local one.
     local: Option<usize>,
     taken: HashSet<String>,
@@ -79,7 +86,8 @@ impl Variables {
 
     fn append(&mut self, variable: &Variable, name: String, symbol: Symbol) {
         let align = u32::try_from(symbol.align).ok();
-        self.placed.push((Variable { name, align, ..variable.clone() }, symbol));
+        let variable = Variable { name, align, ..variable.clone() };
+        self.placed.push(Own { variable, symbol });
     }
 
     fn place_local(
@@ -93,7 +101,7 @@ impl Variables {
             if bytes > LOCAL_BYTES_MAX { Err(reason) } else { Ok(()) }
         };
         let all = self.local.and_then(|index| self.placed.get_mut(index));
-        let Some((all, extent)) = all else {
+        let Some(Own { variable: all, symbol: extent }) = all else {
             let fits = fits(symbol.bytes);
             if fits.is_ok() {
                 self.local = Some(self.placed.len());
@@ -116,8 +124,9 @@ impl Variables {
 
     /// The variables of the confined form. The local one has room for the widest access: in code that is inlined for a
     /// call through a pointer, an access may be wider than what the caller's own functions would read.
-    pub(super) fn into_placed(mut self) -> Vec<(Variable, Symbol)> {
-        if let Some((all, extent)) = self.local.and_then(|index| self.placed.get_mut(index))
+    pub(super) fn into_placed(mut self) -> Vec<Own> {
+        if let Some(Own { variable: all, symbol: extent }) =
+            self.local.and_then(|index| self.placed.get_mut(index))
             && extent.bytes < names::WIDEST_ACCESS
         {
             extent.bytes = names::WIDEST_ACCESS;

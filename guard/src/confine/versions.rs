@@ -100,7 +100,7 @@ impl<'a> Versions<'a> {
         }
         let none = HashMap::default();
         let plain = Firsts::default();
-        let (ends, _) = turns::find_as(statements, zeroed, (&none, &plain), given);
+        let (ends, _) = turns::find_as(statements, zeroed, &none, &plain, given);
         let mut facts = Facts::of(statements);
         zeroed.iter().for_each(|name| facts.also_written(name));
         let mut chosen: HashMap<usize, (usize, Chosen)> = HashMap::default();
@@ -167,13 +167,14 @@ impl<'a> Versions<'a> {
     pub(super) fn proven(
         &self,
         zeroed: &[String],
-        (plain, firsts): (&[Statement], &Firsts),
+        plain: &[Statement],
+        firsts: &Firsts,
         given: Option<&Ends>,
         mut is_enough: impl FnMut(&Proof<'_>) -> bool,
     ) -> Proven {
         let mut facts = Facts::of_versions(plain, &self.begins);
         zeroed.iter().for_each(|name| facts.also_written(name));
-        let (ends, _) = turns::find_as(plain, zeroed, (&self.begins, firsts), given);
+        let (ends, _) = turns::find_as(plain, zeroed, &self.begins, firsts, given);
         let mut proven = HashMap::default();
         // The last copy whose label has come.
         let mut copy = None;

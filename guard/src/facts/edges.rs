@@ -19,6 +19,15 @@ const KEPT_MAX: usize = 1 << 18;
 /// Labels that are gone through to find out whether loops are entered at their own, at most.
 const LABELS_MAX: usize = 1 << 20;
 
+/// A loop that is entered at its label only: the statements from that to the last branch back.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Extent {
+    /// Where the label stands.
+    pub(super) at: usize,
+    /// Where that branch does.
+    pub(super) last: usize,
+}
+
 /// The branches to a label.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Ways {
@@ -147,15 +156,15 @@ impl<'a> Edges<'a> {
         self.into.get(label).map_or((0, 0), |ways| (ways.before, ways.behind))
     }
 
-    /// From where to where a loop lies that is entered at its label only: to where the last branch goes back.
-    pub(super) fn closed(&mut self, label: &str) -> Option<(usize, usize)> {
+    /// Where the loop of a label lies, where it is entered there only.
+    pub(super) fn closed(&mut self, label: &str) -> Option<Extent> {
         let ways = *self.into.get(label)?;
         if self.looked > LABELS_MAX {
             return None;
         }
         let (closed, looked) = self.is_closed(ways);
         self.looked += looked;
-        (self.looked <= LABELS_MAX && closed).then_some((ways.at, ways.last))
+        (self.looked <= LABELS_MAX && closed).then_some(Extent { at: ways.at, last: ways.last })
     }
 
     /// Whether a loop is, and how many labels lie inside.
@@ -168,7 +177,7 @@ impl<'a> Edges<'a> {
     }
 
     /// What of this such a loop leaves as it is.
-    pub(super) fn left(&self, (at, last): (usize, usize), mut known: Passing<'a>) -> Passing<'a> {
+    pub(super) fn left(&self, Extent { at, last }: Extent, mut known: Passing<'a>) -> Passing<'a> {
         known.retain(|name, _| !self.is_written(name, at, last));
         known
     }

@@ -48,8 +48,8 @@ impl<'a> Facts<'a> {
         self.goes_with(label, None);
     }
 
-    /// With what a predicate says there.
-    fn goes_with(&mut self, label: &'a str, taken: Option<(&str, bool)>) {
+    /// With what the predicate of the branch says there.
+    fn goes_with(&mut self, label: &'a str, taken: Option<&Predicate>) {
         // Of ways back nothing is remembered.
         if self.edges.cut || self.edges.into.get(label).is_none_or(|ways| ways.before == 0) {
             return;
@@ -65,8 +65,8 @@ impl<'a> Facts<'a> {
             return;
         }
         let mut there = self.passing.clone();
-        if let Some((predicate, holds)) = taken {
-            there.extend(self.said(predicate, holds));
+        if let Some(Predicate { register, negated }) = taken {
+            there.extend(self.said(register, !negated));
         }
         match self.edges.coming.get_mut(label) {
             Some((seen, known)) => {
@@ -93,9 +93,9 @@ impl<'a> Facts<'a> {
                     self.goes(target);
                     self.end();
                 }
-                Some(Predicate { register, negated }) => {
-                    self.goes_with(target, Some((register, !negated)));
-                    let otherwise = self.said(register, *negated);
+                Some(predicate) => {
+                    self.goes_with(target, Some(predicate));
+                    let otherwise = self.said(&predicate.register, predicate.negated);
                     self.passing.extend(otherwise);
                 }
             }

@@ -200,9 +200,9 @@ impl<'a> Facts<'a> {
         backs
     }
 
-    /// What is known here of some registers, where a predicate holds or does not.
-    fn snapshot(&self, of: &[(&'a str, Number)], taken: Option<(&str, bool)>) -> Passing<'a> {
-        let said = taken.map(|(predicate, holds)| self.said(predicate, holds)).unwrap_or_default();
+    /// What is known here of some registers, where a branch with this predicate is taken.
+    fn snapshot(&self, of: &[(&'a str, Number)], taken: Option<&Predicate>) -> Passing<'a> {
+        let said = taken.map(|taken| self.said(&taken.register, !taken.negated)).unwrap_or_default();
         of.iter()
             .map(|(name, _)| (*name, said.get(name).copied().unwrap_or_else(|| self.of_register(name))))
             .collect()
@@ -211,9 +211,7 @@ impl<'a> Facts<'a> {
     /// How control comes back to a label: to a loop without labels inside, or to one that turns between polls.
     fn shape(&self, behind: &'a [Statement], label: &str) -> Option<Shape<'a>> {
         let back = |branch: Option<&'a Statement>| match branch {
-            Some(Statement::Instruction(branch)) => {
-                Some(branch.predicate.as_ref().map(|test| (test.register.as_str(), !test.negated)))
-            }
+            Some(Statement::Instruction(branch)) => Some(branch.predicate.as_ref()),
             _ => None,
         };
         if let Some(body) = anchors::turns(behind, label) {
@@ -256,7 +254,7 @@ impl<'a> Facts<'a> {
             && let ([of], ["lt", tested_as]) = (least.words().as_slice(), test.words().as_slice())
             && counter == to
             && of == tested_as
-            && turn == Some((below, true))
+            && turn.is_some_and(|taken| taken.register == *below && !taken.negated)
             && !written(body).contains(&counter.as_str())
         {
             shape.below = Some((tested, bound, Sign::of(of)?));
@@ -395,7 +393,7 @@ impl<'a> Facts<'a> {
         let more = if first_tested { *step } else { 0 };
         let (low, high) = match turns {
             ..=1 => (first.low, first.high),
-            _ => reached(first, (*step, more), compare, bound),
+            _ => reached(first, *step, more, compare, bound),
         };
         let zeros = first.zeros.min(Number::exactly(*step).zeros).min(32);
         let steps = writes.steps();
@@ -452,7 +450,7 @@ impl<'b> Writes<'b> {
 
 /// Between what a register lies that is stepped in each turn. In every turn but the first, what it began as passed the test;
 /// or what the turn before began as, which is `more` less.
-fn reached(first: Number, (step, more): (i128, i128), compare: &str, bound: Number) -> (i128, i128) {
+fn reached(first: Number, step: i128, more: i128, compare: &str, bound: Number) -> (i128, i128) {
     match (step.is_positive(), compare) {
         (true, "ne") => (first.low, bound.low - step + more),
         (true, "lt") => (first.low, first.high.max(bound.high - 1 + more)),
@@ -474,11 +472,11 @@ struct Shape<'a> {
     sets: &'a [Statement],
     turns: Option<&'a str>,
     body: &'a [Statement],
-    /// There too: the predicate it goes back by between polls, and whether that holds then; what stands behind.
-    turn: Option<(&'a str, bool)>,
+    /// There too: the predicate of the branch by which it goes back between polls; what stands behind.
+    turn: Option<&'a Predicate>,
     after: &'a [Statement],
     /// The same of the way back to the label itself.
-    back: Option<(&'a str, bool)>,
+    back: Option<&'a Predicate>,
     /// Between polls: a register that is less than a counter then that is no more than this.
     below: Option<(&'a str, &'a Operand, Sign)>,
 }

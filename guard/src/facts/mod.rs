@@ -19,7 +19,7 @@ mod stepped;
 use crate::maps::{HashMap, HashSet};
 use std::sync::LazyLock;
 
-use edges::{Edges, Passing};
+use edges::{Edges, Extent, Passing};
 use moved::Moved;
 use stepped::Guards;
 
@@ -114,7 +114,7 @@ impl<'a> Facts<'a> {
             let closed = self.edges.closed(name);
             let counts = |name: &str| {
                 names::is_counter(name)
-                    && closed.is_none_or(|(at, last)| self.edges.is_written(name, at, last))
+                    && closed.is_none_or(|Extent { at, last }| self.edges.is_written(name, at, last))
             };
             self.passing.retain(|name, _| !counts(name));
             self.entering = self.passing.clone();
@@ -230,7 +230,7 @@ impl<'a> Facts<'a> {
 
     /// From where to where the loop of a label lies that is entered there only, and what it leaves as it is.
     pub(crate) fn of_loop(&mut self, label: &str) -> Option<(usize, Vec<(&'a str, Fact<'a>)>)> {
-        let (at, last) = (self.edges.ways(label).1 > 0).then(|| self.edges.closed(label))??;
+        let Extent { at, last } = (self.edges.ways(label).1 > 0).then(|| self.edges.closed(label))??;
         let left = self.here().filter(|(name, _)| !self.edges.is_written(name, at, last));
         Some((last, left.collect()))
     }

@@ -7,6 +7,7 @@
 
 use std::rc::Rc;
 
+use super::edges::Extent;
 use super::{Fact, Facts, Known as _};
 use crate::ast::{Instruction, Operand, Predicate, Statement};
 use crate::maps::{HashMap, HashSet};
@@ -46,27 +47,25 @@ impl Guards<'_> {
     }
 }
 
-/// A loop that is entered at its label only: where that stands, and the last branch back.
-type Place = (usize, usize);
-
 impl<'a> Facts<'a> {
     /// At the label of such a loop.
-    pub(super) fn stepped(&mut self, (at, last): Place) {
+    pub(super) fn stepped(&mut self, extent: Extent) {
         let mut names: Vec<&str> = Vec::new();
-        for guard in self.guards(last).iter() {
+        for guard in self.guards(extent.last).iter() {
             let known = matches!(self.passing.get(guard.register), Some(Some(_)));
             if !(known || names.contains(&guard.register)) {
                 names.push(guard.register);
             }
         }
         for name in names.into_iter().take(REGISTERS_MAX) {
-            if let Some(fact) = self.in_turns(name, (at, last)) {
+            if let Some(fact) = self.in_turns(name, extent) {
                 self.passing.insert(name, Some(Fact::Number(fact)));
             }
         }
     }
 
-    fn in_turns(&mut self, name: &'a str, (at, last): Place) -> Option<Number> {
+    fn in_turns(&mut self, name: &'a str, extent: Extent) -> Option<Number> {
+        let Extent { at, last } = extent;
         (self.guards.looked <= LOOKED_MAX).then_some(())?;
         let places: Vec<usize> = self.edges.writes().get(name)?.between(at, last).take(2).collect();
         let [place] = places[..] else { return None };
@@ -79,15 +78,14 @@ impl<'a> Facts<'a> {
         let backs = self.edges.backs(at, last);
         self.guards.looked += backs.len();
         (self.guards.looked <= LOOKED_MAX).then_some(())?;
-        let over: Vec<Place> =
-            backs.iter().copied().filter(|(from, to)| *to < place && place < *from).collect();
+        let over: Vec<_> = backs.iter().copied().filter(|(from, to)| *to < place && place < *from).collect();
         let mut high = first.high;
         for (from, to) in over {
             let guards = self.guards(from);
             self.guards.looked += 1 + guards.len();
             (self.guards.looked <= LOOKED_MAX).then_some(())?;
             let mut bounds = guards.iter().filter(|guard| guard.register == name);
-            let bound = bounds.find_map(|guard| self.most(guard, to, (at, last)))?;
+            let bound = bounds.find_map(|guard| self.most(guard, to, extent))?;
             high = bound.max(high);
         }
         let fits = step.is_small(Width::WORD) && high + step.high <= Width::WORD.most();
@@ -154,12 +152,12 @@ impl<'a> Facts<'a> {
     }
 
     /// What a register is at most where a guard of a branch back to the label at `to` holds, in a loop.
-    fn most(&mut self, guard: &Guard<'a>, to: usize, (at, last): Place) -> Option<i128> {
+    fn most(&mut self, guard: &Guard<'a>, to: usize, extent: Extent) -> Option<i128> {
         let most = match guard.bound {
             Operand::Integer(value) => guard.sign.immediate(*value, Width::WORD)?,
             Operand::Register(name) => {
-                let fixed = self.small(name).filter(|_| !self.edges.is_written(name, at, last));
-                fixed.map(|fact| fact.high).or_else(|| self.least_of(name, guard.sign, to, (at, last)))?
+                let fixed = self.small(name).filter(|_| !self.edges.is_written(name, extent.at, extent.last));
+                fixed.map(|fact| fact.high).or_else(|| self.least_of(name, guard.sign, to, extent))?
             }
             _ => return None,
         };
@@ -169,7 +167,8 @@ impl<'a> Facts<'a> {
 
     /// What a register is at most that is written in one place only, straight through, whose end makes it the least of
     /// what it would be and of what is known: at all times, or in the loop, which control then runs into there only.
-    fn least_of(&mut self, name: &str, sign: Sign, to: usize, (at, last): Place) -> Option<i128> {
+    fn least_of(&mut self, name: &str, sign: Sign, to: usize, extent: Extent) -> Option<i128> {
+        let Extent { at, last } = extent;
         let places: Vec<usize> = self.edges.writes().get(name)?.all().take(LEAST_MAX + 1).collect();
         // Each is a look at names, in several maps.
         self.guards.looked += LOOKED_OF_A_WRITE * (1 + places.len());

@@ -99,7 +99,7 @@ pub(crate) fn verify<'a>(
     };
     let claimed = claimant.entry(name, statements, is_fast);
     let lanes = Lanes::of(statements, &claimed.lanes, is_fast);
-    let lanes = lanes.unwrap_or_else(|wrong| nowhere(wrong, report));
+    let lanes = lanes.unwrap_or_else(|(span, reason)| nowhere(span, reason, report));
     let numbers = Numbers::of(statements, &claimed.numbers);
     let mut pass = Pass::new(
         declared,
@@ -147,7 +147,7 @@ pub(crate) fn gate<'a>(
     let labels = labels(statements, report);
     let claimed = claimant.gate(name, statements);
     let lanes = Lanes::of_gate(statements, &claimed.lanes);
-    let lanes = lanes.unwrap_or_else(|wrong| nowhere(wrong, report));
+    let lanes = lanes.unwrap_or_else(|(span, reason)| nowhere(span, reason, report));
     let numbers = Numbers::of(statements, &claimed.numbers);
     let mut pass = Pass::new(
         declared,
@@ -171,8 +171,8 @@ pub(crate) fn gate<'a>(
 }
 
 /// Of a body with a wrong claim no lanes are known to be anywhere.
-fn nowhere(wrong: (Span, Reason), report: &mut Report) -> Lanes {
-    report.add(wrong.0, wrong.1);
+fn nowhere(span: Span, reason: Reason, report: &mut Report) -> Lanes {
+    report.add(span, reason);
     Lanes::default()
 }
 

@@ -14,7 +14,7 @@ use std::{collections::VecDeque, fs::File, io, os::unix::fs::FileExt as _};
 
 use bulkhead_schema::{Digest, Hasher, Stray};
 
-use crate::compile::process::Compiled;
+use crate::compile::process::{Compiled, Way};
 
 /// Largest image that is looked up.
 const IMAGE_BYTES_MAX: u64 = 4 << 20;
@@ -30,14 +30,14 @@ pub(crate) struct Key(Digest);
 
 impl Key {
     /// The key of a sealed image; `None` for one that is too large.
-    pub(crate) async fn of(image: &File, way: (u32, Stray)) -> io::Result<Option<Self>> {
+    pub(crate) async fn of(image: &File, way: Way) -> io::Result<Option<Self>> {
         let bytes = image.metadata()?.len();
         if bytes > IMAGE_BYTES_MAX {
             return Ok(None);
         }
         let mut hasher = Hasher::default();
-        hasher.add(&way.0.to_le_bytes());
-        hasher.add(&[u8::from(way.1 == Stray::Told)]);
+        hasher.add(&way.architecture.to_le_bytes());
+        hasher.add(&[u8::from(way.stray == Stray::Told)]);
         let (mut chunk, mut at) = (vec![0; CHUNK_BYTES], 0);
         while at < bytes {
             let length = usize::try_from(bytes - at).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
@@ -118,27 +118,33 @@ mod tests {
         }
     }
 
-    async fn key_of(content: &[u8], way: (u32, Stray)) -> Option<Key> {
+    fn way(architecture: u32, stray: Stray) -> Way {
+        Way { architecture, stray }
+    }
+
+    async fn key_of(content: &[u8], way: Way) -> Option<Key> {
         Key::of(&memory(content), way).await.unwrap()
     }
 
     #[tokio::test]
     async fn bytes_architecture_and_handling_of_strays_make_the_key_and_large_images_have_none() {
-        let own = key_of(b"abc", (90, Stray::Silent)).await;
+        let own = key_of(b"abc", way(90, Stray::Silent)).await;
         assert!(own.is_some());
-        assert_eq!(own, key_of(b"abc", (90, Stray::Silent)).await);
-        for (content, way) in
-            [(&b"abd"[..], (90, Stray::Silent)), (b"abc", (80, Stray::Silent)), (b"abc", (90, Stray::Told))]
-        {
-            assert_ne!(own, key_of(content, way).await);
+        assert_eq!(own, key_of(b"abc", way(90, Stray::Silent)).await);
+        for (content, other) in [
+            (&b"abd"[..], way(90, Stray::Silent)),
+            (b"abc", way(80, Stray::Silent)),
+            (b"abc", way(90, Stray::Told)),
+        ] {
+            assert_ne!(own, key_of(content, other).await);
         }
         let mut large = vec![7; 3 * CHUNK_BYTES + 5];
-        let one = key_of(&large, (90, Stray::Silent)).await;
+        let one = key_of(&large, way(90, Stray::Silent)).await;
         large[3 * CHUNK_BYTES + 4] = 8;
-        assert_ne!(one, key_of(&large, (90, Stray::Silent)).await);
+        assert_ne!(one, key_of(&large, way(90, Stray::Silent)).await);
         let file = memory(b"");
         file.set_len(IMAGE_BYTES_MAX + 1).unwrap();
-        assert_eq!(Key::of(&file, (90, Stray::Silent)).await.unwrap(), None);
+        assert_eq!(Key::of(&file, way(90, Stray::Silent)).await.unwrap(), None);
     }
 
     #[test]

@@ -65,6 +65,15 @@ impl Compiled {
     }
 }
 
+/// How an image is compiled.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Way {
+    /// The device's: 90 for sm_90.
+    pub(crate) architecture: u32,
+    /// What becomes of accesses that go astray.
+    pub(crate) stray: Stray,
+}
+
 /// Starts compile processes, so many at a time.
 pub(crate) struct Compiler {
     command: Vec<OsString>,
@@ -83,12 +92,12 @@ impl Compiler {
         self.places.take(party).await
     }
 
-    /// Compiles a sealed image for a device's architecture (90 for sm_90), which is told what becomes of accesses that go
-    /// astray, and calls the gates of these files; or finds what was made of it before. Dropping the future kills the process.
+    /// Compiles a sealed image, which calls the gates of these files; or finds what was made of it before. Dropping the
+    /// future kills the process.
     pub(crate) async fn compile(
         &self,
         image: &File,
-        way: (u32, Stray),
+        way: Way,
         gates: &[PathBuf],
         spending: Spending<'_>,
     ) -> Result<Compiled, Error> {
@@ -109,7 +118,7 @@ impl Compiler {
     async fn compile_anew(
         &self,
         image: &File,
-        way: (u32, Stray),
+        way: Way,
         gates: &[PathBuf],
         spending: Spending<'_>,
     ) -> Result<Compiled, Error> {
@@ -139,13 +148,7 @@ impl Compiler {
         compiled
     }
 
-    fn start(
-        &self,
-        image: &File,
-        output: &OwnedFd,
-        (architecture, stray): (u32, Stray),
-        gates: &[PathBuf],
-    ) -> io::Result<Child> {
+    fn start(&self, image: &File, output: &OwnedFd, way: Way, gates: &[PathBuf]) -> io::Result<Child> {
         let (program, arguments) = self
             .command
             .split_first()
@@ -153,8 +156,8 @@ impl Compiler {
         let child = Command::new(program)
             .args(arguments)
             .args(["--input-fd", "0", "--output-fd", "1", "--architecture"])
-            .arg(architecture.to_string())
-            .args((stray == Stray::Told).then_some("--check"))
+            .arg(way.architecture.to_string())
+            .args((way.stray == Stray::Told).then_some("--check"))
             .args(gates.iter().flat_map(|file| ["--gates".as_ref(), file.as_os_str()]))
             .env_clear()
             .stdin(Stdio::from(image.try_clone()?))

@@ -25,7 +25,9 @@ impl KernelNode {
     /// One whose parameters lie at these addresses.
     pub(crate) fn new(
         function: u64,
-        (grid, block, shared_bytes): ([u32; 3], [u32; 3], u32),
+        grid: [u32; 3],
+        block: [u32; 3],
+        shared_bytes: u32,
         addresses: &[usize],
     ) -> KernelNode {
         let parameters = addresses.as_ptr().cast_mut().cast();

@@ -26,15 +26,21 @@ fn named(null: NullStream, stream: u64) -> Result<(&'static Driver, Target), Sta
     Ok((driver, driver.target(null, stream)?))
 }
 
-/// Begins a capture, into a graph of the program's where it names one, behind nodes of that.
-fn start(driver: &'static Driver, target: Target, mode: u32, into: Option<(u64, Vec<u64>)>) -> Answer {
+/// A graph of the program's that a capture goes into, behind some of its nodes.
+struct Destination {
+    graph: u64,
+    before: Vec<u64>,
+}
+
+/// Begins a capture, into a graph of the program's where it names one.
+fn start(driver: &'static Driver, target: Target, mode: u32, into: Option<Destination>) -> Answer {
     let mode = Mode::of(mode)?;
     if target.order == Order::Legacy {
         return Err(Status::STREAM_CAPTURE_UNSUPPORTED);
     }
     driver.streams.captures.refuse_shared(target)?;
     let (graph, handle, owner, before) = match into {
-        Some((handle, before)) => {
+        Some(Destination { graph: handle, before }) => {
             let graph = graph::graph(driver, handle)?;
             let before = graph.numbers(&before)?;
             (graph, handle, Owner::Program, before)
@@ -85,7 +91,7 @@ pub(crate) fn begin_to_graph(
 ) -> Answer {
     edges.check(count)?;
     let (driver, target) = named(null, stream)?;
-    start(driver, target, mode, Some((graph, before.read(count)?)))
+    start(driver, target, mode, Some(Destination { graph, before: before.read(count)? }))
 }
 
 pub(crate) fn end(null: NullStream, stream: u64, to: Out<u64>) -> Answer {

@@ -74,7 +74,7 @@ pub(super) fn kernel(
 ) -> Result<Work, Status> {
     let blocks = if let Some(Work::Kernel(old)) = old { old.blocks } else { Blocks::Apart };
     let launch = Launch { grid: node.grid, block: node.block, shared_bytes: node.shared_bytes };
-    let kernel = Kernel::new(driver, function, (launch, blocks), &node.parameters(), &node.extra())?;
+    let kernel = Kernel::new(driver, function, &launch, blocks, &node.parameters(), &node.extra())?;
     Ok(Work::Kernel(Arc::new(kernel)))
 }
 
@@ -249,7 +249,7 @@ pub(crate) fn kernel_parameters(handle: u64, to: Out<KernelNode>) -> Answer {
 
 fn describe(kernel: &Kernel) -> KernelNode {
     let Launch { grid, block, shared_bytes } = kernel.launch;
-    KernelNode::new(kernel.function, (grid, block, shared_bytes), kernel.addresses())
+    KernelNode::new(kernel.function, grid, block, shared_bytes, kernel.addresses())
 }
 
 pub(crate) fn kernel_parameters_of_context(handle: u64, to: Out<KernelNodeOfContext>) -> Answer {

@@ -12,10 +12,17 @@ const ERROR_LOG: u32 = 5;
 const ERROR_LOG_BYTES: u32 = 6;
 pub(crate) const OPTIONS_MAX: u32 = 64;
 
-/// The two buffers for text that options of NVIDIA's compiler describe, each with its size.
+/// A buffer for text, and how much of the text is kept: its NUL comes behind.
+#[derive(Clone, Copy)]
+struct Log {
+    buffer: Room,
+    kept: usize,
+}
+
+/// The two buffers for text that options of NVIDIA's compiler describe.
 pub(crate) struct Logs {
-    info: Option<(Room, usize)>,
-    error: Option<(Room, usize)>,
+    info: Option<Log>,
+    error: Option<Log>,
 }
 
 impl Logs {
@@ -35,7 +42,8 @@ impl Logs {
             |wanted: u32| options.iter().find(|(option, _)| *option == wanted).map(|(_, value)| *value);
         let log = |buffer, bytes| {
             let room = value(bytes).map_or(0, |value| value.addr());
-            value(buffer).and_then(Room::of_option).zip(room.checked_sub(1))
+            let buffer = value(buffer).and_then(Room::of_option)?;
+            Some(Log { buffer, kept: room.checked_sub(1)? })
         };
         Ok(Logs { info: log(INFO_LOG, INFO_LOG_BYTES), error: log(ERROR_LOG, ERROR_LOG_BYTES) })
     }
@@ -51,8 +59,8 @@ impl Logs {
     }
 }
 
-fn write(log: Option<(Room, usize)>, text: &str) {
-    if let Some((buffer, kept)) = log {
+fn write(log: Option<Log>, text: &str) {
+    if let Some(Log { buffer, kept }) = log {
         let mut content = text.as_bytes().get(..kept).unwrap_or(text.as_bytes()).to_vec();
         content.push(0);
         buffer.write(&content);

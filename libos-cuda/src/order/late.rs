@@ -51,6 +51,13 @@ pub(super) struct Late {
     pub(super) made: Mutex<Option<u64>>,
 }
 
+/// What a handle names: a place behind those of the session's streams, at one use of it.
+#[derive(Clone, Copy)]
+pub(super) struct Named {
+    pub(super) place: usize,
+    pub(super) generation: u32,
+}
+
 /// A place, and how often it was used.
 #[derive(Default)]
 struct Place {
@@ -90,21 +97,21 @@ impl LateStreams {
         Ok(encode(Kind::Stream, place.generation, first + number))
     }
 
-    pub(super) fn get(&self, (place, generation): (usize, u32)) -> Result<Arc<Late>, Status> {
+    pub(super) fn get(&self, Named { place, generation }: Named) -> Result<Arc<Late>, Status> {
         let list = self.places.read();
         let place = list.get(place).filter(|place| place.generation == generation);
         place.and_then(|place| place.late.clone()).ok_or(Status::INVALID_HANDLE)
     }
 
     /// The handle of one, if it was made.
-    pub(super) fn handle(&self, place: (usize, u32)) -> Result<Option<u64>, Status> {
-        let late = self.get(place)?;
+    pub(super) fn handle(&self, named: Named) -> Result<Option<u64>, Status> {
+        let late = self.get(named)?;
         let made = *late.made.lock();
         Ok(made)
     }
 
     /// Forgets one.
-    pub(super) fn forget(&self, (place, generation): (usize, u32)) -> Result<(), Status> {
+    pub(super) fn forget(&self, Named { place, generation }: Named) -> Result<(), Status> {
         let mut list = self.places.write();
         let place = list.get_mut(place).filter(|place| place.generation == generation);
         place.and_then(|place| place.late.take()).map(drop).ok_or(Status::INVALID_HANDLE)

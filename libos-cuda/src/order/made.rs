@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use super::late::{ALL_IN_USE, KEPT, Kinds};
+use super::late::{ALL_IN_USE, KEPT, Kinds, Named};
 use super::{Streams, Target};
 use crate::device::Session;
 use crate::report;
@@ -12,8 +12,8 @@ use crate::status::{Answer, Status};
 impl Streams {
     /// The stream of a place behind the session's, which is made now if it was not.
     #[cold]
-    pub(super) fn made(&self, session: &Session, place: (usize, u32)) -> Result<Target, Status> {
-        let late = self.late.get(place)?;
+    pub(super) fn made(&self, session: &Session, named: Named) -> Result<Target, Status> {
+        let late = self.late.get(named)?;
         let mut made = late.made.lock();
         let handle = match *made {
             Some(handle) => handle,

@@ -259,9 +259,9 @@ fn streams_beyond_those_of_a_session_share_one_that_was_made_late() {
 }
 
 /// The place of a stream that was asked for and is made later.
-fn place(world: &World, handle: u64) -> (usize, u32) {
+fn place(world: &World, handle: u64) -> late::Named {
     let (generation, slot) = decode(Kind::Stream, handle).unwrap();
-    (slot as usize - world.streams.slots.len(), generation)
+    late::Named { place: slot as usize - world.streams.slots.len(), generation }
 }
 
 #[test]

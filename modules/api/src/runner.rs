@@ -190,7 +190,7 @@ pub fn run<S: Service>(service: S, place: &Place) -> Result<(), Error> {
     let (rest, rests) = mpsc::channel();
     let waking = events.clone();
     thread::spawn(move || wake(&rests, &waking));
-    half.serve(&session, activity, (&events, &coming), &rest)
+    half.serve(&session, activity, &events, &coming, &rest)
 }
 
 /// Whether the kernel has the gates that this host half was made for.
@@ -387,7 +387,8 @@ impl<S: Service> HostHalf<S> {
         &mut self,
         session: &Session,
         mut activity: Arc<Activity>,
-        (events, coming): (&Sender<Event>, &Receiver<Event>),
+        events: &Sender<Event>,
+        coming: &Receiver<Event>,
         rest: &Sender<Arc<Activity>>,
     ) -> Result<(), Error> {
         // Whether the thread that sleeps until gates are called does so.

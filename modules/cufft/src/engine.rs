@@ -112,13 +112,16 @@ impl Engine {
         &mut self,
         prepared: &Prepared,
         shape: &Shape,
-        places: (u64, u64),
+        from: u64,
+        to: u64,
         way: Way,
         lives: &dyn Fn() -> bool,
     ) -> Result<(), Refused> {
         match (self, prepared) {
-            (Self::Host(host), Prepared::Host(plan)) => host.execute(plan, shape, places, way, lives),
-            (Self::Nvidia(nvidia), Prepared::Nvidia(plan)) => nvidia.execute(plan, shape.kind(), places, way),
+            (Self::Host(host), Prepared::Host(plan)) => host.execute(plan, shape, from, to, way, lives),
+            (Self::Nvidia(nvidia), Prepared::Nvidia(plan)) => {
+                nvidia.execute(plan, shape.kind(), from, to, way)
+            }
             (Self::Host(_) | Self::Nvidia(_), Prepared::Host(_) | Prepared::Nvidia(_)) => {
                 Err(Refused::new(bulkhead_cufft::Status::InternalError, "a plan of another engine"))
             }

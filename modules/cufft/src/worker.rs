@@ -127,7 +127,7 @@ impl Worker {
                 Ok(0)
             }
             Request::Execute { plan, input, output, way } => {
-                self.execute(*plan, (*input, *output), *way, &|| !socket::is_closed(caller))
+                self.execute(*plan, *input, *output, *way, &|| !socket::is_closed(caller))
             }
         }
     }
@@ -143,7 +143,7 @@ impl Worker {
     }
 
     /// Where an end of a transform begins, once all of it lies in its buffer.
-    fn place(&self, place: Place, shape: &Shape, (end, target): (End, Target)) -> Result<u64, Refused> {
+    fn place(&self, place: Place, shape: &Shape, end: End, target: Target) -> Result<u64, Refused> {
         let buffer = self.buffer(place)?;
         let bytes = shape.extent_bytes(end, target);
         if place.offset.checked_add(bytes).is_none_or(|behind| behind > buffer.bytes()) {
@@ -175,7 +175,8 @@ impl Worker {
     fn execute(
         &mut self,
         slot: PlanSlot,
-        (input, output): (Place, Place),
+        input: Place,
+        output: Place,
         way: Way,
         lives: &dyn Fn() -> bool,
     ) -> Answer {
@@ -190,9 +191,9 @@ impl Worker {
         let begins =
             |place: Place| self.buffer(place).map(|buffer| buffer.address().checked_add(place.offset));
         let target = if begins(input)? == begins(output)? { Target::InPlace } else { Target::Elsewhere };
-        let from = self.place(input, &plan.shape, (End::Input, target))?;
-        let to = self.place(output, &plan.shape, (End::Output, target))?;
-        self.engine.execute(&plan.prepared, &plan.shape, (from, to), way, lives)?;
+        let from = self.place(input, &plan.shape, End::Input, target)?;
+        let to = self.place(output, &plan.shape, End::Output, target)?;
+        self.engine.execute(&plan.prepared, &plan.shape, from, to, way, lives)?;
         Ok(0)
     }
 }

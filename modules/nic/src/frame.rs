@@ -91,10 +91,19 @@ pub fn pseudo(from: Ipv4Addr, to: Ipv4Addr, udp_bytes: u16) -> u16 {
     sum(0, &bytes)
 }
 
+/// Whom a frame goes from and to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Links {
+    /// Who sends it.
+    pub from: Link,
+    /// Whom it is for.
+    pub to: Link,
+}
+
 /// The headers of a datagram of `data_bytes`, with the checksum of IPv4 and this one of UDP.
 #[must_use]
 pub fn headers(
-    links: (Link, Link),
+    links: Links,
     from: SocketAddrV4,
     to: SocketAddrV4,
     data_bytes: u16,
@@ -103,8 +112,8 @@ pub fn headers(
     let udp_bytes = data_bytes.saturating_add(8);
     let mut bytes = [0; HEADER_BYTES];
     let (ethernet, rest) = bytes.split_at_mut(ETHERNET_BYTES);
-    ethernet[..6].copy_from_slice(&links.1);
-    ethernet[6..12].copy_from_slice(&links.0);
+    ethernet[..6].copy_from_slice(&links.to);
+    ethernet[6..12].copy_from_slice(&links.from);
     ethernet[12] = 8;
     let (ip, udp) = rest.split_at_mut(IP_BYTES);
     ip[0] = 0x45;
@@ -176,7 +185,7 @@ mod tests {
     const TO: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(198, 51, 100, 7), 53);
 
     fn whole() -> Vec<u8> {
-        let mut bytes = headers((link(1, 2), HOP), FROM, TO, 3, 0x1234).to_vec();
+        let mut bytes = headers(Links { from: link(1, 2), to: HOP }, FROM, TO, 3, 0x1234).to_vec();
         bytes.extend(b"abc");
         bytes
     }

@@ -1,6 +1,6 @@
 //! What `gates.cu` keeps where: its constants and structures once more, which assertions compare.
 
-use bulkhead_nic::frame::{self, HOP, Link};
+use bulkhead_nic::frame::{self, HOP, Link, Links};
 use bulkhead_nic::virtio::{NEEDS_CHECKSUM, NetHeader};
 
 use crate::{flows::Asked, window};
@@ -134,7 +134,7 @@ fn template(link: Link, flow: &Asked) -> [u8; FLOW] {
         buffers: 0,
     };
     packet[10..22].copy_from_slice(&header.encode());
-    packet[22..].copy_from_slice(&frame::headers((link, HOP), flow.local, nobody, 0, 0));
+    packet[22..].copy_from_slice(&frame::headers(Links { from: link, to: HOP }, flow.local, nobody, 0, 0));
     // Lengths, checksums and destination are each packet's own.
     for own in [38..40, 46..48, 60..62] {
         packet[own].fill(0);

@@ -6,7 +6,7 @@ use bulkhead_nvme::{Iommu, formats::QueueId};
 
 use crate::{
     Arrived, DATA_BYTES_MAX, FRAME_BYTES_MAX, Outgoing, Wire,
-    frame::{self, HEADER_BYTES, HOP, Link, Malformed},
+    frame::{self, HEADER_BYTES, HOP, Link, Links, Malformed},
     pattern::Pattern,
     peers::Peers,
     queue::{Chain, Fault, Places, Queue, Way},
@@ -426,7 +426,8 @@ impl<W: Wire> Nic<W> {
             buffers: 1,
         };
         let pseudo = frame::pseudo(*arrived.from.ip(), *flow.local.ip(), bytes.saturating_add(8));
-        let headers = frame::headers((HOP, flow.link), arrived.from, flow.local, bytes, pseudo);
+        let headers =
+            frame::headers(Links { from: HOP, to: flow.link }, arrived.from, flow.local, bytes, pseudo);
         self.scratch[..NET_HEADER_BYTES].copy_from_slice(&header.encode());
         self.scratch[NET_HEADER_BYTES..HEADERS].copy_from_slice(&headers);
         let whole = HEADERS + arrived.length;

@@ -44,8 +44,8 @@ pub use completion::{CompletionReader, CompletionWriter, Refusal};
 pub use consumer::{Consumer, Park, Waker};
 pub use producer::{Full, Opener, Producer};
 pub use record::{
-    AFTER_MAX, ArrayCopy, Bind, Blocks, Copy, Launch, LaunchShape, NodePlace, NodeWork, ParameterPlace,
-    Pattern, Record,
+    AFTER_MAX, ArrayCopy, Bind, Blocks, Copy, EntryLaunch, Launch, LaunchShape, NodePlace, NodeWork,
+    ParameterPlace, Pattern, Record,
 };
 
 /// Why the other side of a ring is not believed any more.

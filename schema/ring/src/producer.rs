@@ -9,8 +9,8 @@ use crate::{
     memory::Ring,
     mutant::Mutant,
     record::{
-        Bind, Blocks, INLINE_BYTES, INLINE_WORD, Launch, LaunchShape, NodePlace, NodeWork, ParameterPlace,
-        Record, Words,
+        Bind, Blocks, EntryLaunch, INLINE_BYTES, INLINE_WORD, Launch, LaunchShape, NodePlace, NodeWork,
+        ParameterPlace, Record, Words,
     },
     sync::{Ordering, store_load},
 };
@@ -82,7 +82,7 @@ impl Producer {
         bytes: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<u64, Full> {
-        self.push_blocks(stream, entry, (shape, Blocks::Apart), bytes, fill)
+        self.push_blocks(stream, EntryLaunch { entry, shape, blocks: Blocks::Apart }, bytes, fill)
     }
 
     /// As [`Producer::push_launch`], where blocks may wait for one another.
@@ -92,13 +92,12 @@ impl Producer {
     pub fn push_blocks(
         &mut self,
         stream: u32,
-        entry: Bind,
-        (shape, blocks): (LaunchShape, Blocks),
+        launched: EntryLaunch,
         bytes: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<u64, Full> {
         let record = |launch| Record::Launch { stream, launch };
-        self.push_with_parameters(record, (entry, shape, blocks), bytes, fill)
+        self.push_with_parameters(record, launched, bytes, fill)
     }
 
     /// As [`Producer::push_blocks`], as what a node of a graph does.
@@ -107,24 +106,25 @@ impl Producer {
     /// As there.
     pub fn push_node(
         &mut self,
-        (stream, place): (u32, NodePlace),
-        entry: Bind,
-        (shape, blocks): (LaunchShape, Blocks),
+        stream: u32,
+        place: NodePlace,
+        launched: EntryLaunch,
         bytes: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<u64, Full> {
         let record = |launch| Record::Node { stream, place, work: NodeWork::Launch(launch) };
-        self.push_with_parameters(record, (entry, shape, blocks), bytes, fill)
+        self.push_with_parameters(record, launched, bytes, fill)
     }
 
     #[inline]
     fn push_with_parameters(
         &mut self,
         record: impl Fn(Launch) -> Record,
-        (entry, shape, blocks): (Bind, LaunchShape, Blocks),
+        launched: EntryLaunch,
         bytes: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<u64, Full> {
+        let EntryLaunch { entry, shape, blocks } = launched;
         self.reserve()?;
         let parameter_bytes = u32::try_from(bytes).map_err(|_| Full)?;
         let launch = |parameters| record(Launch { entry, shape, blocks, parameter_bytes, parameters });

@@ -32,6 +32,17 @@ pub struct LaunchShape {
     pub shared_bytes: u32,
 }
 
+/// An entry, and how it is launched, but for its parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EntryLaunch {
+    /// Which.
+    pub entry: Bind,
+    /// How large.
+    pub shape: LaunchShape,
+    /// Whether its blocks may wait for one another.
+    pub blocks: Blocks,
+}
+
 /// Whether blocks of a launch may wait for one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blocks {

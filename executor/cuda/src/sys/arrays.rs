@@ -86,7 +86,8 @@ impl Driver {
     /// Makes a texture of a resource, whose first words are given.
     pub(crate) fn texture_create(
         &self,
-        (kind, described): (u64, &[u64]),
+        kind: u64,
+        described: &[u64],
         texture: &Texture,
         view: Option<&View>,
     ) -> Result<u64, Code> {

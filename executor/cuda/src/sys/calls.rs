@@ -496,7 +496,8 @@ impl Driver {
         stream: Stream,
         function: Function,
         launch: &Launch<'_>,
-        (sides, together): (Option<[u8; 3]>, bool),
+        sides: Option<[u8; 3]>,
+        together: bool,
     ) -> Result<(), Code> {
         let mut buffer = LaunchBuffer::new(launch.parameters);
         let cooperative = CUlaunchAttribute {

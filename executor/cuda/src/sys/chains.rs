@@ -20,7 +20,8 @@ pub(super) fn pointer<T>(bits: usize) -> *mut T {
 
 /// Calls `then` with a kernel's parameters in the form that nodes take.
 pub(super) fn with_parameters<R>(
-    (function, launch): (Function, &Launch<'_>),
+    function: Function,
+    launch: &Launch<'_>,
     then: impl FnOnce(&CUDA_KERNEL_NODE_PARAMS) -> R,
 ) -> R {
     let mut buffer = LaunchBuffer::new(launch.parameters);
@@ -68,11 +69,11 @@ impl Driver {
         chain: &mut Chain,
         nodes: impl Iterator<Item = (Function, &'a Launch<'a>)>,
     ) -> Result<(), Code> {
-        for kernel in nodes {
+        for (function, launch) in nodes {
             let before: Option<CUgraphNode> = chain.nodes.last().map(|node| pointer(*node));
             let (from, count) = before.as_ref().map_or((null(), 0), |node| (std::ptr::from_ref(node), 1));
             let mut node: CUgraphNode = null_mut();
-            let added = with_parameters(kernel, |parameters| {
+            let added = with_parameters(function, launch, |parameters| {
                 // SAFETY: the graph lives; the function is pinned in its table, and its buffer holds as many bytes as it has
                 // parameters (checked by the caller); the driver copies it, and the one node before it, before it returns.
                 unsafe {
@@ -95,8 +96,8 @@ impl Driver {
         chain: &Chain,
         nodes: impl Iterator<Item = (Function, &'a Launch<'a>)>,
     ) -> Result<(), Code> {
-        chain.nodes.iter().zip(nodes).try_for_each(|(node, kernel)| {
-            Code::check(with_parameters(kernel, |parameters| {
+        chain.nodes.iter().zip(nodes).try_for_each(|(node, (function, launch))| {
+            Code::check(with_parameters(function, launch, |parameters| {
                 // SAFETY: graph and node live; the rest as for `chain_fill`.
                 unsafe { (self.graph_set_kernel)(pointer(chain.executable), pointer(*node), parameters) }
             }))

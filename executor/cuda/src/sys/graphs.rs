@@ -133,7 +133,7 @@ impl Driver {
             // SAFETY: the graph lives; the driver copies the list of nodes, all of this graph, before it returns.
             Step::Nothing => Code::check(unsafe { (self.graph_add_empty)(to, graph, from, count) })?,
             Step::Launch(function, launch, sides, together) => {
-                let added = with_parameters((*function, launch), |parameters| {
+                let added = with_parameters(*function, launch, |parameters| {
                     // SAFETY: as above; the function is pinned in its table, and its buffer holds as many bytes as it has
                     // parameters (checked by the caller); the driver copies it before it returns.
                     unsafe { (self.graph_add_kernel)(to, graph, from, count, parameters) }
@@ -209,7 +209,7 @@ impl Driver {
         let node: CUgraphNode = pointer(*made.nodes.get(node).ok_or(Code::INVALID_VALUE)?);
         Code::check(match step {
             Step::Nothing => 0,
-            Step::Launch(function, launch, _, _) => with_parameters((*function, launch), |parameters| {
+            Step::Launch(function, launch, _, _) => with_parameters(*function, launch, |parameters| {
                 // SAFETY: graph and node live; the rest as for `graph_add`.
                 unsafe { (self.graph_set_kernel)(executable, node, parameters) }
             }),

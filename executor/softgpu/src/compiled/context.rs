@@ -9,7 +9,7 @@ use cranelift_codegen::isa::{CallConv, TargetFrontendConfig};
 
 use crate::code::Special;
 use crate::exec::Warp;
-use crate::fault::Fault;
+use crate::fault::Faulted;
 
 /// Special registers that are the same for all lanes of a warp, while it runs.
 pub(super) const UNIFORM: [Special; 15] = [
@@ -63,8 +63,8 @@ pub(super) struct Context {
 /// Why compiled code came back early.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// A fault, with the instruction and the lane.
-    Fault(Fault, u32, usize),
+    /// The kernel's.
+    Fault(Faulted),
     /// A mistake of ours.
     Panic(Box<dyn Any + Send>),
 }

@@ -1,6 +1,6 @@
 //! What an entry's operations read and write, where its blocks are, and what lives where.
 
-use crate::code::{AtomicOp, BarrierMode, Collective, Dst, Inst, Op, Pred, PredSrc, Program, Src};
+use crate::code::{Atomic, AtomicOp, BarrierMode, Collective, Dst, Inst, Op, Pred, PredSrc, Program, Src};
 
 /// Something that an operation reads or writes: a register, or behind all registers a predicate.
 pub(super) type Place = usize;
@@ -255,7 +255,7 @@ impl Lister {
                 self.src(at.base);
                 a.iter().take(usize::from(shape.count)).for_each(|src| self.src(*src));
             }
-            Op::Atomic { op, region: _, size: _, d, at, a, b } => {
+            Op::Atomic(Atomic { op, region: _, size: _, d, at, a, b }) => {
                 self.src(at.base);
                 self.src(a);
                 if matches!(op, AtomicOp::CompareSwap) {

@@ -60,7 +60,9 @@ impl Gangs {
     pub(super) fn new(
         program: &Program,
         patterns: &Patterns,
-        (code, doors, lanes): (Memory, Doors, usize),
+        code: Memory,
+        doors: Doors,
+        lanes: usize,
         alone: &LaneDoors,
     ) -> Option<Self> {
         let way_in = |places: Vec<usize>| {

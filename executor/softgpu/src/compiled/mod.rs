@@ -35,7 +35,7 @@ use std::time::Instant;
 
 pub(crate) use emit::Leaving;
 pub use gangs::GangCounts;
-pub(crate) use sys::Code;
+pub(crate) use sys::{Code, Fuel, Pass};
 
 use context::Failure;
 
@@ -152,24 +152,22 @@ impl Code {
         self.gangs().map(gangs::Gangs::counts)
     }
 
-    /// Runs the lanes of a mask from a way in on: gangs each with so much fuel, and lanes by themselves with
-    /// so much at most; hands on those who left in each place. Answers the most fuel that one of them used.
+    /// Runs lanes; hands on those who left in each place. Answers the most fuel that one of them used.
     pub(crate) fn pass(
         &self,
         warp: &mut Warp,
         frame: &mut Frame<'_>,
-        (way, mask): (u32, u32),
-        fuel: (u32, u32),
+        pass: Pass,
         mut each: impl FnMut(&mut Warp, Leaving, u32),
     ) -> Result<u32, Faulted> {
         let mut out = std::mem::take(&mut frame.core.out);
         if out.len() < self.ways_out().len() {
             out.resize(self.ways_out().len(), 0);
         }
-        let ran = self.run(warp, frame, (way, mask), fuel, &mut out);
+        let ran = self.run(warp, frame, pass, &mut out);
         if let Some(failure) = ran.failure {
             match failure {
-                Failure::Fault(fault, pc, lane) => return Err((fault, pc, lane)),
+                Failure::Fault(faulted) => return Err(faulted),
                 Failure::Panic(panic) => std::panic::resume_unwind(panic),
             }
         }
@@ -191,14 +189,14 @@ impl Code {
         warps: &mut [Warp],
         frame: &mut Frame<'_>,
         way: u32,
-        fuel: (u32, u32),
+        fuel: Fuel,
     ) -> Result<(), (usize, Faulted)> {
         let mut out = std::mem::take(&mut frame.core.out);
         let ways_out = self.ways_out();
         if out.len() < ways_out.len() {
             out.resize(ways_out.len(), 0);
         }
-        let failed = self.run_block(warps, frame, (way, fuel), &mut out, |warp, out, whole| {
+        let failed = self.run_block(warps, frame, way, fuel, &mut out, |warp, out, whole| {
             warp.groups.clear();
             for (leaving, lanes) in ways_out.iter().zip(out).filter(|(_, lanes)| **lanes != 0) {
                 match *leaving {
@@ -214,7 +212,7 @@ impl Code {
                 frame.core.out = out;
                 Ok(())
             }
-            Some((index, Failure::Fault(fault, pc, lane))) => Err((index, (fault, pc, lane))),
+            Some((index, Failure::Fault(faulted))) => Err((index, faulted)),
             Some((_, Failure::Panic(panic))) => std::panic::resume_unwind(panic),
         }
     }

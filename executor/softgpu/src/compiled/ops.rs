@@ -121,9 +121,7 @@ impl Emitter<'_, '_> {
             }
             Op::Load { shape, at, d } => self.load(pc, shape, at, d),
             Op::Store { shape, at, a } => self.store_to(pc, shape, at, a),
-            Op::Atomic { op: _, region, size, d, at, a, b } => {
-                self.atomic(pc, (region, size), at, (d, a, b));
-            }
+            Op::Atomic(atomic) => self.atomic(pc, atomic),
             Op::Convert { conversion, d, a } => {
                 let conversion = &raw const self.kept.conversions[conversion as usize];
                 let conversion = self.literal(conversion.expose_provenance() as u64, types::I64);

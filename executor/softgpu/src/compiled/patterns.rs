@@ -210,7 +210,7 @@ impl Patterns {
             }
             Op::Special { what: Special::Lane, d } if width(d) >= 32 => Some(Plan::First(1)),
             Op::Unary { f, d, a } => self.unary(program, f.name?, d, a),
-            Op::Binary { f, d, a, b } => self.binary(program, f.name?, d, (a, b)),
+            Op::Binary { f, d, a, b } => self.binary(program, f.name?, d, a, b),
             Op::Ternary { f, d, a, b, c } => match f.name? {
                 Name::MultiplyAdd(bits) if width(d) == bits => {
                     let product = self.product(program, a, b, bits)?;
@@ -218,7 +218,7 @@ impl Patterns {
                 }
                 Name::MultiplyAddWide { bits: 32, signed } if width(d) == 64 => {
                     let more = self.stride(program, c, 64)?;
-                    self.wide(program, (a, b), more, signed)
+                    self.wide(program, a, b, more, signed)
                 }
                 _ => None,
             },
@@ -249,7 +249,7 @@ impl Patterns {
         }
     }
 
-    fn binary(&self, program: &Program, name: Name, d: Dst, (a, b): (Src, Src)) -> Option<Plan> {
+    fn binary(&self, program: &Program, name: Name, d: Dst, a: Src, b: Src) -> Option<Plan> {
         let constant = |src: Src| src.constant_number().map(|index| program.constants[index as usize][0]);
         let width = |d: Dst| program.widths[d.0 as usize];
         match name {
@@ -266,14 +266,12 @@ impl Patterns {
                 let by = constant(b).filter(|by| *by < u64::from(bits).min(24))?;
                 first(self.stride(program, a, bits)?.checked_mul(1 << by)?, bits)
             }
-            Name::MultiplyWide { bits: 32, signed } if width(d) == 64 => {
-                self.wide(program, (a, b), 0, signed)
-            }
+            Name::MultiplyWide { bits: 32, signed } if width(d) == 64 => self.wide(program, a, b, 0, signed),
             Name::Divide { bits, signed } if width(d) == bits => {
-                self.divided(program, (a, b), (bits, signed), Hope::Same)
+                self.divided(program, a, b, bits, signed, Hope::Same)
             }
             Name::Remainder { bits, signed } if width(d) == bits => {
-                self.divided(program, (a, b), (bits, signed), Hope::Follows)
+                self.divided(program, a, b, bits, signed, Hope::Follows)
             }
             Name::ShiftRight { bits, signed } if width(d) == bits => {
                 let stride = self.stride(program, a, bits)?;
@@ -345,7 +343,7 @@ impl Patterns {
     }
 
     /// A product in twice the width, and a sum of so much stride.
-    fn wide(&self, program: &Program, (a, b): (Src, Src), more: i64, signed: bool) -> Option<Plan> {
+    fn wide(&self, program: &Program, a: Src, b: Src, more: i64, signed: bool) -> Option<Plan> {
         let constant = |src: Src| src.constant_number().map(|index| program.constants[index as usize][0]);
         let factor = |word: u64| if signed { low_signed(word) } else { (word & 0xffff_ffff).cast_signed() };
         let (x, y) = (self.stride(program, a, 32)?, self.stride(program, b, 32)?);
@@ -364,13 +362,7 @@ impl Patterns {
         })
     }
 
-    fn divided(
-        &self,
-        program: &Program,
-        (a, b): (Src, Src),
-        (bits, signed): (u8, bool),
-        hope: Hope,
-    ) -> Option<Plan> {
+    fn divided(&self, program: &Program, a: Src, b: Src, bits: u8, signed: bool, hope: Hope) -> Option<Plan> {
         let stride = self.stride(program, a, bits)?;
         let constant = b.constant_number().map(|index| program.constants[index as usize][0]);
         let far = stride.checked_mul(self.lanes)?;

@@ -7,7 +7,7 @@ use cranelift_codegen::ir::{Block, InstBuilder, MemFlagsData, Type, Value, types
 use super::context::Field;
 use super::emit::Emitter;
 use super::sys;
-use crate::code::{At, Dst, Region, SHARED_BASE, Shape, Src};
+use crate::code::{At, Atomic, Dst, Region, SHARED_BASE, Shape, Src};
 use crate::memory::tlb::{ENTRY_SHIFT, INDEX_MASK, PAGE_SHIFT};
 
 /// Whether memory is loaded from or stored to.
@@ -88,13 +88,8 @@ impl Emitter<'_, '_> {
         }
     }
 
-    pub(super) fn atomic(
-        &mut self,
-        pc: usize,
-        (region, size): (Region, u8),
-        at: At,
-        (d, a, b): (Dst, Src, Src),
-    ) {
+    pub(super) fn atomic(&mut self, pc: usize, atomic: Atomic) {
+        let Atomic { op: _, region, size, d, at, a, b } = atomic;
         let shape = Shape { region, size, count: 1, extend: 0, strong: true };
         let known = matches!(region, Region::Global | Region::Generic | Region::Shared);
         let Some(Reached { host, misses }) = known.then(|| self.reach(shape, at, Way::Store)).flatten()

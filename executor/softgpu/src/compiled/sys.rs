@@ -27,8 +27,9 @@ use super::gangs::{Gangs, Gone};
 use super::patterns::Patterns;
 use super::webs::Webs;
 use crate::alu::convert::Conversion;
-use crate::code::{Op, Program, Region, Special, lies_in};
+use crate::code::{Atomic, Op, Program, Region, Special, lies_in};
 use crate::exec::{Frame, Warp};
+use crate::fault::Faulted;
 use crate::memory;
 
 /// Code of the host's processor: written once, then executable and never writable again.
@@ -79,6 +80,26 @@ pub(crate) struct Code {
     gangs: OnceLock<Option<Gangs>>,
 }
 
+/// The backward branches that lanes may take before others run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fuel {
+    /// Of each gang.
+    pub(crate) gang: u32,
+    /// At most, of each lane that goes by itself.
+    pub(crate) alone: u32,
+}
+
+/// Lanes of a warp that run compiled code.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pass {
+    /// The way in.
+    pub(crate) way: u32,
+    /// The lanes, as a mask.
+    pub(crate) mask: u32,
+    /// How long they may run.
+    pub(crate) fuel: Fuel,
+}
+
 /// What came of a call.
 pub(super) struct Ran {
     /// The most fuel that a lane has used.
@@ -123,20 +144,12 @@ impl Code {
         &self.doors.ways_out
     }
 
-    /// Runs the lanes of a mask from a way in on: gangs each with so much fuel, and lanes by themselves with
-    /// so much at most; says in `out` who left where.
-    pub(super) fn run(
-        &self,
-        warp: &mut Warp,
-        frame: &mut Frame<'_>,
-        (way, mask): (u32, u32),
-        fuel: (u32, u32),
-        out: &mut [u32],
-    ) -> Ran {
-        let gangs = self.gangs().map_or(0, |gangs| gangs.ready(warp, way, mask));
+    /// Runs lanes; says in `out` who left where.
+    pub(super) fn run(&self, warp: &mut Warp, frame: &mut Frame<'_>, pass: Pass, out: &mut [u32]) -> Ran {
+        let gangs = self.gangs().map_or(0, |gangs| gangs.ready(warp, pass.way, pass.mask));
         let mut context = self.context(frame, out);
         self.stand_in(&mut context, warp, frame);
-        let mut ran = self.pass_warp(&mut context, (way, mask, gangs), fuel, out);
+        let mut ran = self.pass_warp(&mut context, pass, gangs, out);
         ran.failure = context.failure.take();
         ran
     }
@@ -147,7 +160,8 @@ impl Code {
         &self,
         warps: &mut [Warp],
         frame: &mut Frame<'_>,
-        (way, fuel): (u32, (u32, u32)),
+        way: u32,
+        fuel: Fuel,
         out: &mut [u32],
         mut each: impl FnMut(&mut Warp, &mut [u32], bool),
     ) -> Option<(usize, Failure)> {
@@ -156,7 +170,7 @@ impl Code {
             let mask = warp.live;
             let gangs = self.gangs().map_or(0, |gangs| gangs.ready(warp, way, mask));
             self.stand_in(&mut context, warp, frame);
-            let ran = self.pass_warp(&mut context, (way, mask, gangs), fuel, out);
+            let ran = self.pass_warp(&mut context, Pass { way, mask, fuel }, gangs, out);
             if let Some(failure) = context.failure.take() {
                 return Some((index, failure));
             }
@@ -221,34 +235,29 @@ impl Code {
         context.frame = std::ptr::from_mut(frame).cast::<c_void>();
     }
 
-    /// Runs the lanes of a mask, gangs of which may come in.
-    fn pass_warp(
-        &self,
-        context: &mut Context,
-        (way, mask, gangs): (u32, u32, u32),
-        (fuel, fuel_alone): (u32, u32),
-        out: &mut [u32],
-    ) -> Ran {
+    /// Runs lanes, of which those of a second mask may come in as gangs.
+    fn pass_warp(&self, context: &mut Context, pass: Pass, gangs: u32, out: &mut [u32]) -> Ran {
+        let Pass { way, mask, fuel } = pass;
         let mut used = 0;
         let mut rest = mask;
         let mut whole = true;
         if let Some(all) = self.gangs().filter(|_| gangs != 0) {
             for (first, lanes) in all.of(gangs) {
-                context.fuel = fuel;
+                context.fuel = fuel.gang;
                 all.code.call(context, way, first);
                 if context.failed != 0 {
                     break;
                 }
                 rest &= !lanes;
                 let left = context.left;
-                let mut ours = fuel - left;
+                let mut ours = fuel.gang - left;
                 match all.gone(context.gone, way) {
                     Gone::Out(place) => out[place] |= lanes,
                     Gone::Apart(way) => {
                         whole = false;
-                        context.fuel = left.min(fuel_alone);
+                        context.fuel = left.min(fuel.alone);
                         self.memory.call(context, way, lanes);
-                        ours += left.min(fuel_alone) - context.left;
+                        ours += left.min(fuel.alone) - context.left;
                     }
                 }
                 used = used.max(ours);
@@ -256,7 +265,7 @@ impl Code {
         }
         whole &= rest == 0;
         if rest != 0 && context.failed == 0 {
-            context.fuel = fuel.min(fuel_alone);
+            context.fuel = fuel.gang.min(fuel.alone);
             self.memory.call(context, way, rest);
             used = used.max(context.fuel - context.left);
         }
@@ -292,7 +301,7 @@ extern "C" fn fall_back(context: *mut Context, pc: u64, lanes: u64) {
     let done = std::panic::catch_unwind(AssertUnwindSafe(|| warp.single(frame, pc, lanes)));
     context.failure = match done {
         Ok(Ok(())) => return,
-        Ok(Err((fault, lane))) => Some(Failure::Fault(fault, pc, lane)),
+        Ok(Err((fault, lane))) => Some(Failure::Fault(Faulted { fault, pc, lane })),
         Err(panic) => Some(Failure::Panic(panic)),
     };
     context.failed = 1;
@@ -317,7 +326,7 @@ pub(super) extern "C" fn in_region(op: *const Op, address: u64) -> u64 {
 /// there.
 pub(super) extern "C" fn update(op: *const Op, host: usize, a: u64, b: u64) -> u64 {
     // SAFETY: compiled code hands on the address of an operation of its program, which outlives it.
-    let Op::Atomic { op, region, size, .. } = (unsafe { &*op }) else { return 0 };
+    let Op::Atomic(Atomic { op, region, size, .. }) = (unsafe { &*op }) else { return 0 };
     let change = |old: u64| op.apply(old, a, b);
     if *region == Region::Shared {
         // One thread runs a block. Its memory is made of bytes, which may begin anywhere.
@@ -433,7 +442,7 @@ fn compile_gangs(program: &Program, lanes: usize, alone: &Doors) -> Result<Gangs
         e.rows.clone_from(&webs.rows);
         gang::emit(e, &patterns, lanes, &host.outside)
     })?;
-    Gangs::new(&webs.program, &patterns, (code, doors, lanes), alone)
+    Gangs::new(&webs.program, &patterns, code, doors, lanes, alone)
         .ok_or_else(|| "a way out is not known".to_owned())
 }
 

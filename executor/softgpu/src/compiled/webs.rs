@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 
 use super::flow::{Flow, is_meeting, touched};
-use crate::code::{At, Dst, Inst, Op, Program, Src};
+use crate::code::{At, Atomic, Dst, Inst, Op, Program, Src};
 
 /// Registers that an entry gets beyond its own, at most.
 const MORE_MAX: usize = 1 << 12;
@@ -197,7 +197,7 @@ fn renamed(op: &Op, reads: &HashMap<u32, u32>, writes: &HashMap<u32, u32>) -> Op
             at(to);
             a.iter_mut().for_each(src);
         }
-        Op::Atomic { d, at: to, a, b, .. } => {
+        Op::Atomic(Atomic { d, at: to, a, b, .. }) => {
             at(to);
             [a, b].into_iter().for_each(src);
             dst(d);

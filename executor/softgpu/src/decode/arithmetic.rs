@@ -27,6 +27,11 @@ fn part(words: &mut Words<'_>) -> Result<Part, Refusal> {
         .ok_or_else(|| Refusal::new("`.lo`, `.hi` or `.wide` is missing"))
 }
 
+/// Whether a sum or product takes the carry flag.
+fn takes_carry(opcode: &str) -> bool {
+    matches!(opcode, "addc" | "subc" | "madc")
+}
+
 /// The type of a `.wide` result.
 fn doubled(ty: Type) -> Type {
     match ty {
@@ -214,9 +219,8 @@ impl Builder<'_> {
     /// Sums and products, with and without carry.
     fn sums(&mut self, opcode: &str, words: &mut Words<'_>, operands: &Operands<'_>) -> Result<(), Refusal> {
         let gives = words.take("cc");
-        let takes = matches!(opcode, "addc" | "subc" | "madc");
-        if gives || takes {
-            return self.extended(opcode, (takes, gives), words, operands);
+        if gives || takes_carry(opcode) {
+            return self.extended(opcode, gives, words, operands);
         }
         let saturate = words.take("sat");
         match opcode {
@@ -243,10 +247,11 @@ impl Builder<'_> {
         }
     }
 
+    /// Those with carry, which `gives` says that they give.
     fn extended(
         &mut self,
         opcode: &str,
-        (takes, gives): (bool, bool),
+        gives: bool,
         words: &mut Words<'_>,
         operands: &Operands<'_>,
     ) -> Result<(), Refusal> {
@@ -275,6 +280,7 @@ impl Builder<'_> {
         };
         let operands = [self.src(a, ty)?, self.src(b, ty)?, c];
         let d = self.dst(d, ty)?;
+        let takes = takes_carry(opcode);
         self.emit(Op::Carry { kind, wide: bits_of(ty) == 64, takes, gives, d, operands })
     }
 

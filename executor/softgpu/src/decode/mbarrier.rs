@@ -7,7 +7,7 @@ use super::operand::Operands;
 use super::refusal::Refusal;
 use super::words::Words;
 use crate::alu::mbarrier;
-use crate::code::{AtomicOp, Dst, Logic, Op, Pred, PredSrc, Region, Shape, Src};
+use crate::code::{Atomic, AtomicOp, Dst, Logic, Op, Pred, PredSrc, Region, Shape, Src};
 
 fn not_supported() -> Refusal {
     Refusal::new("this form is not supported")
@@ -64,11 +64,11 @@ impl Builder<'_> {
                     _ => return Err(not_supported()),
                 };
                 let d = self.dst(d, Type::B64)?;
-                self.on_object(words, (name, expects), d, (at, count))?;
+                self.on_object(words, name, expects, d, at, count)?;
             }
             "expect_tx" | "complete_tx" => {
                 let [at, count] = operands.exactly()?;
-                self.on_object(words, (name, false), Dst::SINK, (at, count))?;
+                self.on_object(words, name, false, Dst::SINK, at, count)?;
             }
             "test_wait" | "try_wait" => self.wait(name == "try_wait", words, operands.0)?,
             "pending_count" => {
@@ -85,9 +85,11 @@ impl Builder<'_> {
     fn on_object(
         &mut self,
         words: &mut Words<'_>,
-        (name, expects): (&str, bool),
+        name: &str,
+        expects: bool,
         d: Dst,
-        (at, count): (&Operand, &Operand),
+        at: &Operand,
+        count: &Operand,
     ) -> Result<(), Refusal> {
         let releases = name.starts_with("arrive") && !words.take("relaxed");
         let region = region(words)?;
@@ -97,7 +99,7 @@ impl Builder<'_> {
         if releases {
             self.emit_scoped(Op::Fence, true)?;
         }
-        self.emit(Op::Atomic { op, region, size: 8, d, at, a, b: Src::register(0) })
+        self.emit(Op::Atomic(Atomic { op, region, size: 8, d, at, a, b: Src::register(0) }))
     }
 
     /// Copies are done at once, so that nothing is to be waited for.
@@ -109,7 +111,7 @@ impl Builder<'_> {
         let counted = words.take("arrive").then(|| words.take("noinc")).ok_or_else(not_supported)?;
         let [at] = operands.exactly()?;
         if counted {
-            return self.on_object(words, ("arrive", false), Dst::SINK, (at, &Operand::Integer(1)));
+            return self.on_object(words, "arrive", false, Dst::SINK, at, &Operand::Integer(1));
         }
         region(words)?;
         self.address(at)?;

@@ -8,7 +8,7 @@ use super::refusal::Refusal;
 use super::scope::Register;
 use super::words::{Words, bits_of, is_signed};
 use crate::alu::update;
-use crate::code::{AtomicOp, Dst, Op, Region, Shape, Src};
+use crate::code::{Atomic, AtomicOp, Dst, Op, Region, Shape, Src};
 
 const SCOPES: [&str; 4] = ["cta", "cluster", "gpu", "sys"];
 const CACHES: [&str; 9] = ["ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "weak"];
@@ -199,7 +199,7 @@ impl Builder<'_> {
         if counts {
             self.counts();
         }
-        self.emit_scoped(Op::Atomic { op, region, size, d, at, a, b }, of_block)?;
+        self.emit_scoped(Op::Atomic(Atomic { op, region, size, d, at, a, b }), of_block)?;
         if acquire { self.acquire() } else { Ok(()) }
     }
 

@@ -127,9 +127,9 @@ impl Builder<'_> {
         if name == "mad" {
             self.video_product(words, operands)?;
         } else if let Some(name) = name.strip_suffix('2') {
-            self.video_parallel((name, 16), words, operands)?;
+            self.video_parallel(name, 16, words, operands)?;
         } else if let Some(name) = name.strip_suffix('4') {
-            self.video_parallel((name, 8), words, operands)?;
+            self.video_parallel(name, 8, words, operands)?;
         } else if name == "avrg" {
             return Ok(false);
         } else {
@@ -201,7 +201,8 @@ impl Builder<'_> {
 
     fn video_parallel(
         &mut self,
-        (name, bits): (&str, u32),
+        name: &str,
+        bits: u32,
         words: &mut Words<'_>,
         operands: &[Operand],
     ) -> Result<(), Refusal> {

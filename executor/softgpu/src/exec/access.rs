@@ -5,7 +5,7 @@ use super::mask::{first, lanes};
 use super::warp::Warp;
 use crate::alu::{LANES, Lanes, convert};
 use crate::code::{
-    At, AtomicOp, CONSTANT_WINDOW, Dst, LOCAL_WINDOW, PARAMETER_WINDOW, Region, SHARED_BASE, SHARED_WINDOW,
+    At, Atomic, CONSTANT_WINDOW, Dst, LOCAL_WINDOW, PARAMETER_WINDOW, Region, SHARED_BASE, SHARED_WINDOW,
     Shape, Src, region_of,
 };
 use crate::fault::Fault;
@@ -231,18 +231,18 @@ impl Warp {
         d: [Dst; 4],
         uniform: bool,
     ) -> Result<()> {
-        let Party { region, lanes: active, mut addresses } = party;
         let (size, count) = (u64::from(shape.size), usize::from(shape.count));
         let extend = match shape.extend {
             0 => None,
             bits => convert::sign_extend(u32::from(shape.size) * 8, u32::from(bits)),
         };
         if count > 1 {
-            aligned(&addresses, active, size * count as u64, region)?;
+            aligned(&party.addresses, party.lanes, size * count as u64, party.region)?;
+            if is_global(party.region) {
+                return self.load_vectors(frame, shape, &party, d);
+            }
         }
-        if count > 1 && is_global(region) {
-            return self.load_vectors(frame, shape, &(region, active, addresses), d);
-        }
+        let Party { region, lanes: active, mut addresses } = party;
         let one = first(active);
         let asking = if uniform { 1 << one } else { active };
         for (index, d) in d.into_iter().take(count).enumerate() {
@@ -270,9 +270,10 @@ impl Warp {
         &mut self,
         frame: &mut Frame<'_>,
         shape: Shape,
-        (region, active, addresses): &(Region, u32, Lanes),
+        party: &Party,
         d: [Dst; 4],
     ) -> Result<()> {
+        let Party { region, lanes: active, addresses } = party;
         let bits = usize::from(shape.size) * 8;
         let count = usize::from(shape.count);
         let mut wholes = [0; LANES];
@@ -419,13 +420,8 @@ impl Warp {
     }
 
     /// `atom` and `red`: one lane after the other, each atomic towards everybody.
-    pub(crate) fn atomic(
-        &mut self,
-        frame: &mut Frame<'_>,
-        active: u32,
-        (op, region, size): (AtomicOp, Region, u8),
-        (d, at, a, b): (Dst, At, Src, Src),
-    ) -> Result<()> {
+    pub(crate) fn atomic(&mut self, frame: &mut Frame<'_>, active: u32, atomic: Atomic) -> Result<()> {
+        let Atomic { op, region, size, d, at, a, b } = atomic;
         let constants = &frame.program.constants;
         let all = addresses(at, &self.registers, constants);
         let (a, b) = (a.of(&self.registers, constants), b.of(&self.registers, constants));
@@ -459,7 +455,8 @@ impl Warp {
         frame: &mut Frame<'_>,
         active: u32,
         bytes: u8,
-        (to, from): (At, At),
+        to: At,
+        from: At,
         valid: Src,
     ) -> Result<()> {
         let constants = &frame.program.constants;

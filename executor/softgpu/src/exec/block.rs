@@ -16,7 +16,7 @@ use super::schedule::Random;
 use super::step::{FUEL, Outcome};
 use super::warp::Warp;
 use crate::code::BARRIERS;
-use crate::compiled::Compiled;
+use crate::compiled::{Compiled, Fuel};
 use crate::fault::{Fault, Faulted};
 use crate::room::Taken;
 
@@ -146,7 +146,7 @@ impl Block {
             warps: count,
             watch: None,
         };
-        let ran = code.pass_block(warps, &mut frame, way, (FUEL, AT_ONCE));
+        let ran = code.pass_block(warps, &mut frame, way, Fuel { gang: FUEL, alone: AT_ONCE });
         ran.map_err(|(number, faulted)| place(grid, *index, &warps[number], faulted))?;
         if barriers.iter().all(|barrier| barrier.arrived == 0)
             && let Some(pc) = in_step(warps)
@@ -268,7 +268,8 @@ fn in_step(warps: &[Warp]) -> Option<u32> {
 }
 
 /// A fault with its place in words.
-fn place(grid: &Grid, [x, y, z]: [u32; 3], warp: &Warp, (fault, pc, lane): Faulted) -> (Fault, String) {
+fn place(grid: &Grid, [x, y, z]: [u32; 3], warp: &Warp, faulted: Faulted) -> (Fault, String) {
+    let Faulted { fault, pc, lane } = faulted;
     let program = &grid.program;
     let place = program.places.get(pc as usize).copied().unwrap_or_default();
     let thread = warp.threads.map(|axis| axis[lane]);

@@ -171,7 +171,8 @@ impl Warp {
         frame: &Frame<'_>,
         fragment: Fragment,
         lines: Lines,
-        (register, place): (usize, usize),
+        register: usize,
+        place: usize,
     ) -> Lanes {
         let constants = &frame.program.constants;
         let mut places = addresses(lines.at, &self.registers, constants);
@@ -197,7 +198,7 @@ impl Warp {
         for (register, d) in d.iter().enumerate() {
             let mut out = [0; LANES];
             for place in 0..fragment.element.in_a_register() {
-                let places = self.places_in(frame, fragment, lines, (register, place));
+                let places = self.places_in(frame, fragment, lines, register, place);
                 let mut found = [0; LANES];
                 self.words_at(frame, lines.region, &places, bytes as u64, &mut found)?;
                 for (word, found) in out.iter_mut().zip(found) {
@@ -221,7 +222,7 @@ impl Warp {
         for (register, a) in a.iter().enumerate() {
             let words = *a.of(&self.registers, &frame.program.constants);
             for place in 0..fragment.element.in_a_register() {
-                let places = self.places_in(frame, fragment, lines, (register, place));
+                let places = self.places_in(frame, fragment, lines, register, place);
                 let values = words.map(|word| word >> (8 * bytes * place));
                 self.put_words(frame, lines.region, &places, bytes as u64, &values)?;
             }

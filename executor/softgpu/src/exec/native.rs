@@ -2,7 +2,7 @@
 
 use super::frame::Frame;
 use super::warp::{State, Warp};
-use crate::compiled::{Code, Leaving};
+use crate::compiled::{Code, Fuel, Leaving, Pass};
 use crate::fault::Faulted;
 
 /// Backward branches that a lane takes before the next lane of its group runs: lanes of a warp mostly want the
@@ -26,28 +26,29 @@ impl Warp {
         &mut self,
         frame: &mut Frame<'_>,
         code: &Code,
-        (way, mask): (u32, u32),
+        way: u32,
+        mask: u32,
         fuel: &mut u32,
     ) -> Result<Stands, Faulted> {
         let alone = self.groups.is_empty();
         let limit = if alone { *fuel } else { self.allowance(*fuel) };
         let mut first = None;
         let mut apart = false;
-        let used =
-            code.pass(self, frame, (way, mask), (limit, AT_ONCE), |warp, place, lanes| match place {
-                Leaving::Exited => {
+        let pass = Pass { way, mask, fuel: Fuel { gang: limit, alone: AT_ONCE } };
+        let used = code.pass(self, frame, pass, |warp, place, lanes| match place {
+            Leaving::Exited => {
+                apart = true;
+                // Nobody watches compiled code.
+                warp.exit(lanes);
+            }
+            Leaving::Before(pc) => match first {
+                None => first = Some((pc, lanes)),
+                Some(_) => {
                     apart = true;
-                    // Nobody watches compiled code.
-                    warp.exit(lanes);
+                    warp.park(pc, lanes, State::Ready);
                 }
-                Leaving::Before(pc) => match first {
-                    None => first = Some((pc, lanes)),
-                    Some(_) => {
-                        apart = true;
-                        warp.park(pc, lanes, State::Ready);
-                    }
-                },
-            })?;
+            },
+        })?;
         // A loop around a meeting costs fuel too, although no way back is inside of compiled code.
         *fuel = fuel.saturating_sub(used.max(1));
         let tired = used == limit || (!alone && self.spend(used));

@@ -143,10 +143,8 @@ impl Warp {
             Op::Pack { .. } | Op::Unpack { .. } => self.vector(constants, op, active),
             Op::Load { shape, at, d } => self.load(frame, active, shape, at, d)?,
             Op::Store { shape, at, a } => self.store(frame, active, shape, at, a)?,
-            Op::Atomic { op, region, size, d, at, a, b } => {
-                self.atomic(frame, active, (op, region, size), (d, at, a, b))?;
-            }
-            Op::Copy { bytes, to, from, valid } => self.copy(frame, active, bytes, (to, from), valid)?,
+            Op::Atomic(atomic) => self.atomic(frame, active, atomic)?,
+            Op::Copy { bytes, to, from, valid } => self.copy(frame, active, bytes, to, from, valid)?,
             Op::Fence => std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst),
             Op::ActiveMask { d } => self.write(d, &[u64::from(active); LANES], active),
             Op::Nop => {}

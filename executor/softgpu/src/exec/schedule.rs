@@ -89,7 +89,7 @@ impl Warp {
         if let Some(steps) = &mut frame.core.steps {
             steps.more();
         }
-        self.run_group::<WATCHED>(frame, compiled, (pc, mask), &mut fuel)?;
+        self.run_group::<WATCHED>(frame, compiled, pc, mask, &mut fuel)?;
         Ok(Outcome::Ran)
     }
 }

@@ -22,6 +22,17 @@ pub(crate) enum Outcome {
     Stuck,
 }
 
+/// An instruction that a group has come to.
+#[derive(Debug, Clone, Copy)]
+struct Issue {
+    /// Where it is.
+    pc: u32,
+    /// The lanes of the group.
+    mask: u32,
+    /// Those of them that do it, as its guard says.
+    active: u32,
+}
+
 /// What a group does after an instruction that is not plain arithmetic.
 pub(crate) enum Next {
     /// The group was set aside; another may run.
@@ -41,7 +52,7 @@ impl Warp {
         let mut outcome = Outcome::Stuck;
         while let Some((pc, mask)) = self.pick() {
             outcome = Outcome::Ran;
-            if matches!(self.run_group::<WATCHED>(frame, compiled, (pc, mask), &mut fuel)?, Next::Leave) {
+            if matches!(self.run_group::<WATCHED>(frame, compiled, pc, mask, &mut fuel)?, Next::Leave) {
                 break;
             }
         }
@@ -52,7 +63,8 @@ impl Warp {
         &mut self,
         frame: &mut Frame<'_>,
         compiled: &Compiled,
-        (mut pc, mut mask): (u32, u32),
+        mut pc: u32,
+        mut mask: u32,
         fuel: &mut u32,
     ) -> Result<Next, Faulted> {
         let program = frame.program;
@@ -64,7 +76,7 @@ impl Warp {
                 return Ok(Next::Switch);
             }
             if let Some((code, way)) = code.and_then(|code| Some((code, code.way_in(pc)?))) {
-                match self.run_compiled(frame, code, (way, mask), fuel)? {
+                match self.run_compiled(frame, code, way, mask, fuel)? {
                     Stands::Together(next, lanes) => (pc, mask) = (next, lanes),
                     Stands::Apart => return Ok(Next::Switch),
                     Stands::Spent => return Ok(Next::Leave),
@@ -83,9 +95,10 @@ impl Warp {
             {
                 return Ok(self.end(frame, mask));
             }
+            let issue = Issue { pc, mask, active };
             match *op {
                 Op::Branch { .. } if active == 0 => {}
-                Op::Branch { target } => match self.branch(pc, target, (mask, active), fuel) {
+                Op::Branch { target } => match self.branch(issue, target, fuel) {
                     Some(next) => return Ok(next),
                     None => {
                         pc = target;
@@ -101,33 +114,27 @@ impl Warp {
                 }
                 _ if active == 0 => {}
                 Op::Switch { table, a } => {
-                    let index = *a.of(&self.registers, &program.constants);
                     let table = &program.tables[table as usize];
-                    self.branch_indexed(table, &index, active).map_err(|(fault, lane)| (fault, pc, lane))?;
-                    self.park(pc + 1, mask & !active, State::Ready);
-                    // An indexed branch may go backwards, so it costs fuel wherever it goes.
-                    *fuel -= 1;
-                    self.loses_patience();
-                    return Ok(if *fuel == 0 { Next::Leave } else { Next::Switch });
+                    return self.switch(frame, issue, table, a, fuel);
                 }
                 Op::Barrier { mode, id, count, a } => {
                     let arrival = Arrival { mode, id, count, a };
-                    if let Some(next) = self.barrier::<WATCHED>(frame, pc, (mask, active), arrival)? {
+                    if let Some(next) = self.barrier::<WATCHED>(frame, issue, arrival)? {
                         return Ok(next);
                     }
                 }
                 Op::WarpBarrier { members } => {
-                    self.wait_for_warp::<WATCHED>(frame, pc, (mask, active), members);
+                    self.wait_for_warp::<WATCHED>(frame, issue, members);
                     return Ok(Next::Switch);
                 }
                 Op::Collective { members, what } => {
-                    mask = self.come_together::<WATCHED>(frame, pc, (mask, active), members, &what);
+                    mask = self.come_together::<WATCHED>(frame, issue, members, &what);
                     if mask == 0 {
                         return Ok(Next::Switch);
                     }
                 }
                 Op::Matrix { index } => {
-                    mask = self.multiply::<WATCHED>(frame, pc, (mask, active), index)?;
+                    mask = self.multiply::<WATCHED>(frame, issue, index)?;
                     if mask == 0 {
                         return Ok(Next::Switch);
                     }
@@ -142,8 +149,8 @@ impl Warp {
                     self.yield_turn();
                     return Ok(Next::Leave);
                 }
-                Op::Trap => return Err((Fault::trap(), pc, first(active))),
-                ref plain => self.plain(frame, plain, active).map_err(|(fault, lane)| (fault, pc, lane))?,
+                Op::Trap => return Err(Faulted { fault: Fault::trap(), pc, lane: first(active) }),
+                ref plain => self.plain(frame, plain, active).map_err(Faulted::at(pc))?,
             }
             pc += 1;
         }
@@ -160,7 +167,8 @@ impl Warp {
 
     /// Goes to a branch's target, unless the group is set aside for it.
     #[inline(always)]
-    fn branch(&mut self, pc: u32, target: u32, (mask, active): (u32, u32), fuel: &mut u32) -> Option<Next> {
+    fn branch(&mut self, issue: Issue, target: u32, fuel: &mut u32) -> Option<Next> {
+        let Issue { pc, mask, active } = issue;
         if active != mask {
             self.park(target, active, State::Ready);
             self.park(pc + 1, mask & !active, State::Ready);
@@ -180,18 +188,42 @@ impl Warp {
         None
     }
 
+    /// Goes where an index says, each lane by its own: the group is set aside.
+    #[inline]
+    fn switch(
+        &mut self,
+        frame: &Frame<'_>,
+        issue: Issue,
+        table: &[u32],
+        a: Src,
+        fuel: &mut u32,
+    ) -> Result<Next, Faulted> {
+        let Issue { pc, mask, active } = issue;
+        let index = *a.of(&self.registers, &frame.program.constants);
+        self.branch_indexed(table, &index, active).map_err(Faulted::at(pc))?;
+        self.park(pc + 1, mask & !active, State::Ready);
+        // An indexed branch may go backwards, so it costs fuel wherever it goes.
+        *fuel -= 1;
+        self.loses_patience();
+        Ok(if *fuel == 0 { Next::Leave } else { Next::Switch })
+    }
+
     /// Comes to a barrier of the block; goes on where it does not wait for others there.
     fn barrier<const WATCHED: bool>(
         &mut self,
         frame: &mut Frame<'_>,
-        pc: u32,
-        (mask, active): (u32, u32),
+        issue: Issue,
         arrival: Arrival,
     ) -> Result<Option<Next>, Faulted> {
+        let Issue { pc, mask, active } = issue;
         if WATCHED {
             self.tell_of_arrival(frame, pc, active, arrival.id);
         }
-        let full = self.arrive(frame, active, arrival).map_err(|fault| (fault, pc, first(active)))?;
+        let full = self.arrive(frame, active, arrival).map_err(|fault| Faulted {
+            fault,
+            pc,
+            lane: first(active),
+        })?;
         if let (Some(id), false) = (full.waits_at, full.completes) {
             self.park(pc + 1, active, State::Barrier(id));
             self.park(pc + 1, mask & !active, State::Ready);
@@ -208,13 +240,8 @@ impl Warp {
     }
 
     /// Comes to a barrier of the warp, where the group is set aside.
-    fn wait_for_warp<const WATCHED: bool>(
-        &mut self,
-        frame: &mut Frame<'_>,
-        pc: u32,
-        (mask, active): (u32, u32),
-        members: Src,
-    ) {
+    fn wait_for_warp<const WATCHED: bool>(&mut self, frame: &mut Frame<'_>, issue: Issue, members: Src) {
+        let Issue { pc, mask, active } = issue;
         let members = *members.of(&self.registers, &frame.program.constants);
         if WATCHED {
             self.tell_of_coming(frame, pc, active, &members);
@@ -230,11 +257,11 @@ impl Warp {
     fn come_together<const WATCHED: bool>(
         &mut self,
         frame: &mut Frame<'_>,
-        pc: u32,
-        (mask, active): (u32, u32),
+        issue: Issue,
         members: Src,
         what: &Collective,
     ) -> u32 {
+        let Issue { pc, mask, active } = issue;
         let program = frame.program;
         let members = *members.of(&self.registers, &program.constants);
         if WATCHED {
@@ -271,10 +298,10 @@ impl Warp {
     fn multiply<const WATCHED: bool>(
         &mut self,
         frame: &mut Frame<'_>,
-        pc: u32,
-        (mask, active): (u32, u32),
+        issue: Issue,
         index: u32,
     ) -> Result<u32, Faulted> {
+        let Issue { pc, mask, active } = issue;
         let together = self.gather(pc, active, &[u64::from(u32::MAX); LANES]);
         self.park(pc, active & !together, State::Collective);
         let mask = (mask & !active) | together;
@@ -286,8 +313,7 @@ impl Warp {
             return Ok(0);
         }
         if together != 0 {
-            self.matrix(frame, &frame.program.matrices[index as usize], together)
-                .map_err(|(fault, lane)| (fault, pc, lane))?;
+            self.matrix(frame, &frame.program.matrices[index as usize], together).map_err(Faulted::at(pc))?;
         }
         Ok(mask)
     }

@@ -6,7 +6,7 @@ use super::mask::{first, lanes};
 use super::observe::{Access, Touch};
 use super::warp::Warp;
 use crate::alu::Lanes;
-use crate::code::{At, Op, Program, Region, Shape, Src};
+use crate::code::{At, Atomic, Op, Program, Region, Shape, Src};
 use crate::matrix::Matrix;
 
 /// An access before it is known which memory the addresses mean.
@@ -101,7 +101,7 @@ impl Warp {
                 let weak = Reach::weak(shape.region, Touch::Write, active, whole(shape));
                 each(Reach { strong: shape.strong, ..weak }, places(at));
             }
-            Op::Atomic { region, size, at, .. } => {
+            Op::Atomic(Atomic { region, size, at, .. }) => {
                 let weak = Reach::weak(region, Touch::Update, active, size.into());
                 each(Reach { strong: true, ..weak }, places(at));
             }
@@ -186,7 +186,7 @@ impl Warp {
             for place in 0..fragment.element.in_a_register() {
                 let bytes = fragment.element.bytes() as u64;
                 let reach = Reach::weak(memory.region, touch, active, bytes);
-                each(reach, self.places_in(frame, fragment, memory, (register, place)));
+                each(reach, self.places_in(frame, fragment, memory, register, place));
             }
         }
     }

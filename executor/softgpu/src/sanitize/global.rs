@@ -9,6 +9,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -171,17 +172,18 @@ impl Page {
     fn touch(
         &mut self,
         mark: &Mark,
-        (how, counts): (How, bool),
-        (start, end): (usize, usize),
+        how: How,
+        counts: bool,
+        bytes: Range<usize>,
         value: impl Fn(usize, u32) -> Option<u32>,
         races: impl Fn(&Mark, bool) -> bool,
     ) -> Option<(Mistake, Mark, usize)> {
         let shift = self.shift;
         let may_be_read = how == How::Update && !counts;
         let mut found = None;
-        for record in start >> shift..end.div_ceil(1 << shift) {
-            let at = (record << shift).max(start);
-            let value = if how == How::Write { value(at - start, shift) } else { None };
+        for record in bytes.start >> shift..bytes.end.div_ceil(1 << shift) {
+            let at = (record << shift).max(bytes.start);
+            let value = if how == How::Write { value(at - bytes.start, shift) } else { None };
             let before = self.writes.as_ref().map(|writes| writes[record]);
             // What is written again and again is there whoever comes last.
             let same = value.is_some() && before.is_some_and(|before| before.value == value);
@@ -377,7 +379,7 @@ impl Launch {
                 ((from + part.len()) as u64 <= bytes).then_some(u32::from_le_bytes(word))
             };
             let from = address - start as u64;
-            let found = page.touch(&own, (how, counts), (start, end), value, |before, was_read| {
+            let found = page.touch(&own, how, counts, start..end, value, |before, was_read| {
                 races(&own, before, (address, was_read))
             });
             if let Some((mistake, before, at)) = found {

@@ -4,8 +4,13 @@ use super::found::Mistake;
 use crate::alu::{LANES, Lanes};
 use crate::exec::lanes;
 
-/// A thread of a block: its warp and lane.
-pub(super) type Thread = (usize, usize);
+/// A thread of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Thread {
+    /// Which warp of the block.
+    pub(super) warp: usize,
+    pub(super) lane: usize,
+}
 
 /// What is wrong at a meeting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,13 +62,28 @@ struct Warp {
 }
 
 /// Who arrived at a barrier in one place.
-type Arrival = (usize, u32, u32);
+#[derive(Debug, Clone, Copy)]
+struct Arrival {
+    warp: usize,
+    /// Its lanes.
+    mask: u32,
+    pc: u32,
+}
+
+/// Lanes of a warp that are in one place.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Present {
+    /// Which.
+    pub(super) mask: u32,
+    /// All of the warp that live.
+    pub(super) live: u32,
+}
 
 /// The meetings of a block.
 #[derive(Debug)]
 pub(super) struct Meetings {
     warps: Vec<Warp>,
-    /// Of each barrier: warp, lanes, and where they came to it.
+    /// Of each barrier.
     barriers: Vec<Vec<Arrival>>,
 }
 
@@ -102,23 +122,23 @@ impl Meetings {
     /// Lanes arrive at a barrier of the whole block.
     pub(super) fn arrive(&mut self, warp: usize, mask: u32, pc: u32, barrier: usize) {
         if let Some(barrier) = self.barriers.get_mut(barrier) {
-            barrier.push((warp, mask, pc));
+            barrier.push(Arrival { warp, mask, pc });
         }
     }
 
     /// A barrier opens.
     pub(super) fn open(&mut self, barrier: usize, mut tell: impl FnMut(Wrong)) {
         let Some(arrived) = self.barriers.get_mut(barrier).map(std::mem::take) else { return };
-        let Some((warp, mask, pc)) = arrived.first().copied() else { return };
-        let thread = (warp, first(mask));
-        let apart = arrived.iter().find(|(_, _, other)| *other != pc);
-        if let Some((warp, mask, other)) = apart {
-            let other = Some((*other, (*warp, first(*mask))));
+        let Some(Arrival { warp, mask, pc }) = arrived.first().copied() else { return };
+        let thread = Thread { warp, lane: first(mask) };
+        let apart = arrived.iter().find(|other| other.pc != pc);
+        if let Some(other) = apart {
+            let other = Some((other.pc, Thread { warp: other.warp, lane: first(other.mask) }));
             tell(Wrong { mistake: Mistake::BarrierApart, pc, thread, other, about: 0 });
         }
         let missing = |number: usize, warp: &Warp| {
-            let there =
-                arrived.iter().filter(|(of, ..)| *of == number).fold(0, |all, (_, mask, _)| all | mask);
+            let of_warp = arrived.iter().filter(|arrival| arrival.warp == number);
+            let there = of_warp.fold(0, |all, arrival| all | arrival.mask);
             warp.all & !there
         };
         let counted: u32 =
@@ -126,13 +146,14 @@ impl Meetings {
         let gone = self.warps.iter().enumerate().find(|(number, warp)| missing(*number, warp) != 0);
         if let Some((number, warp)) = gone {
             let lane = first(missing(number, warp));
-            let other = Some((warp.exits[lane], (number, lane)));
+            let other = Some((warp.exits[lane], Thread { warp: number, lane }));
             tell(Wrong { mistake: Mistake::BarrierExited, pc, thread, other, about: counted.into() });
         }
     }
 
-    /// Lanes come to what several do together; of the warp, so many live.
-    pub(super) fn come(&mut self, warp: usize, (mask, live): (u32, u32), pc: u32, members: &Lanes) {
+    /// Lanes come to what several do together.
+    pub(super) fn come(&mut self, warp: usize, present: Present, pc: u32, members: &Lanes) {
+        let Present { mask, live } = present;
         let Some(warp) = self.warps.get_mut(warp) else { return };
         for lane in lanes(mask) {
             let members = (members[lane] & 0xffff_ffff) as u32;
@@ -146,16 +167,17 @@ impl Meetings {
     pub(super) fn meet(
         &mut self,
         number: usize,
-        (mask, live): (u32, u32),
+        present: Present,
         purpose: impl Fn(u32) -> Purpose,
         mut tell: impl FnMut(Wrong),
     ) {
+        let Present { mask, live } = present;
         let Some(warp) = self.warps.get_mut(number) else { return };
         for lane in lanes(mask) {
             let Some(Came { pc, members, lived }) = warp.came[lane] else { continue };
-            let thread = (number, lane);
+            let thread = Thread { warp: number, lane };
             let mut wrong = |mistake, other: Option<usize>, pc_there, about: u32| {
-                let other = other.map(|lane| (pc_there, (number, lane)));
+                let other = other.map(|lane| (pc_there, Thread { warp: number, lane }));
                 tell(Wrong { mistake, pc, thread, other, about: about.into() });
             };
             if members >> lane & 1 == 0 {
@@ -176,7 +198,7 @@ impl Meetings {
         }
         let is_stuck = warp.is_stuck(mask, &purpose);
         // Whoever meets others elsewhere goes on, but what it met for is not what they did.
-        let came = |lane: usize| warp.came[lane].map(|came| (came.pc, (number, lane)));
+        let came = |lane: usize| warp.came[lane].map(|came| (came.pc, Thread { warp: number, lane }));
         let stays = |pc: u32| matches!(purpose(pc), Purpose::Lanes | Purpose::Block);
         let alone = lanes(mask).filter_map(came).find(|(pc, _)| stays(*pc));
         if let Some((pc, thread)) = alone
@@ -202,17 +224,18 @@ impl Meetings {
     pub(super) fn ask(
         &self,
         number: usize,
-        (mask, live): (u32, u32),
+        present: Present,
         pc: u32,
         members: &Lanes,
         place: impl Fn(usize) -> u32,
         mut tell: impl FnMut(Wrong),
     ) {
+        let Present { mask, live } = present;
         let Some(warp) = self.warps.get(number) else { return };
         let named = |lane: usize| (members[lane] & 0xffff_ffff) as u32;
         for lane in lanes(mask) {
             let all = named(lane);
-            let other = |at: usize, pc: u32| Some((pc, (number, at)));
+            let other = |at: usize, pc: u32| Some((pc, Thread { warp: number, lane: at }));
             let differs = lanes(all & mask).find(|other| named(*other) != all);
             let missing = all & warp.all & !mask;
             let (mistake, other, about) = if all >> lane & 1 == 0 {
@@ -227,7 +250,7 @@ impl Meetings {
             } else {
                 continue;
             };
-            tell(Wrong { mistake, pc, thread: (number, lane), other, about: about.into() });
+            tell(Wrong { mistake, pc, thread: Thread { warp: number, lane }, other, about: about.into() });
         }
     }
 }
@@ -259,6 +282,14 @@ pub(super) fn first(mask: u32) -> usize {
 mod tests {
     use super::*;
 
+    fn present(mask: u32, live: u32) -> Present {
+        Present { mask, live }
+    }
+
+    fn thread(warp: usize, lane: usize) -> Thread {
+        Thread { warp, lane }
+    }
+
     fn opened(meetings: &mut Meetings, barrier: usize) -> Vec<(Mistake, u64)> {
         let mut told = Vec::new();
         meetings.open(barrier, |wrong| told.push((wrong.mistake, wrong.about)));
@@ -269,9 +300,9 @@ mod tests {
         let mut told = Vec::new();
         meetings.meet(
             0,
-            (mask, live),
+            present(mask, live),
             |_| Purpose::Meeting,
-            |wrong| told.push((wrong.mistake, wrong.thread.1, wrong.about)),
+            |wrong| told.push((wrong.mistake, wrong.thread.lane, wrong.about)),
         );
         told
     }
@@ -298,7 +329,10 @@ mod tests {
         meetings.open(3, |wrong| told.push((wrong.mistake, wrong.pc, wrong.other)));
         assert_eq!(
             told,
-            [(Mistake::BarrierApart, 7, Some((8, (1, 0)))), (Mistake::BarrierExited, 7, Some((99, (1, 4)))),]
+            [
+                (Mistake::BarrierApart, 7, Some((8, thread(1, 0)))),
+                (Mistake::BarrierExited, 7, Some((99, thread(1, 4)))),
+            ]
         );
     }
 
@@ -306,21 +340,21 @@ mod tests {
     fn lanes_that_name_each_other_and_come_are_right() {
         let mut meetings = Meetings::new(32);
         // Half of the warp is gone before anybody comes.
-        meetings.come(0, (0xff, 0xffff), 7, &[u64::from(u32::MAX); LANES]);
-        meetings.come(0, (0xff00, 0xffff), 7, &[u64::from(u32::MAX); LANES]);
+        meetings.come(0, present(0xff, 0xffff), 7, &[u64::from(u32::MAX); LANES]);
+        meetings.come(0, present(0xff00, 0xffff), 7, &[u64::from(u32::MAX); LANES]);
         assert_eq!(met(&mut meetings, 0xffff, 0xffff), []);
-        meetings.come(0, (0b11, 0xffff), 7, &[0b11; LANES]);
-        meetings.come(0, (0b1100, 0xffff), 7, &[0b1100; LANES]);
+        meetings.come(0, present(0b11, 0xffff), 7, &[0b11; LANES]);
+        meetings.come(0, present(0b1100, 0xffff), 7, &[0b1100; LANES]);
         assert_eq!(met(&mut meetings, 0b1111, 0xffff), []);
     }
 
     #[test]
     fn masks_without_the_own_lane_and_masks_that_differ_are_told() {
         let mut meetings = Meetings::new(32);
-        meetings.come(0, (0b100, u32::MAX), 7, &[0b11; LANES]);
+        meetings.come(0, present(0b100, u32::MAX), 7, &[0b11; LANES]);
         assert_eq!(met(&mut meetings, 0b100, u32::MAX), [(Mistake::OwnLane, 2, 0b11)]);
-        meetings.come(0, (0b01, u32::MAX), 7, &[0b11; LANES]);
-        meetings.come(0, (0b10, u32::MAX), 7, &[0b10; LANES]);
+        meetings.come(0, present(0b01, u32::MAX), 7, &[0b11; LANES]);
+        meetings.come(0, present(0b10, u32::MAX), 7, &[0b10; LANES]);
         assert_eq!(met(&mut meetings, 0b11, u32::MAX), [(Mistake::Masks, 0, 0b11)]);
     }
 
@@ -329,25 +363,31 @@ mod tests {
         let all = [u64::from(u32::MAX); LANES];
         let apart = |purposes: [Purpose; 2]| {
             let mut meetings = Meetings::new(32);
-            meetings.come(0, (0xffff, u32::MAX), 7, &all);
-            meetings.come(0, (0xffff_0000, u32::MAX), 9, &all);
+            meetings.come(0, present(0xffff, u32::MAX), 7, &all);
+            meetings.come(0, present(0xffff_0000, u32::MAX), 9, &all);
             let purpose = |pc: u32| purposes[usize::from(pc == 9)];
             let mut told = Vec::new();
-            meetings.meet(0, (u32::MAX, u32::MAX), purpose, |wrong| {
+            meetings.meet(0, present(u32::MAX, u32::MAX), purpose, |wrong| {
                 told.push((wrong.mistake, wrong.pc, wrong.other))
             });
             told
         };
         assert_eq!(apart([Purpose::Meeting; 2]), []);
-        assert_eq!(apart([Purpose::Lanes, Purpose::Meeting]), [(Mistake::NeverMet, 7, Some((9, (0, 16))))]);
-        assert_eq!(apart([Purpose::Meeting, Purpose::Block]), [(Mistake::NeverMet, 9, Some((7, (0, 0))))]);
+        assert_eq!(
+            apart([Purpose::Lanes, Purpose::Meeting]),
+            [(Mistake::NeverMet, 7, Some((9, thread(0, 16))))]
+        );
+        assert_eq!(
+            apart([Purpose::Meeting, Purpose::Block]),
+            [(Mistake::NeverMet, 9, Some((7, thread(0, 0))))]
+        );
         // A barrier of the block waits for nobody who has exited.
         for (purpose, count) in [(Purpose::Block, 0), (Purpose::Lanes, 16)] {
             let mut meetings = Meetings::new(32);
-            meetings.come(0, (0xffff, u32::MAX), 7, &all);
+            meetings.come(0, present(0xffff, u32::MAX), 7, &all);
             meetings.exit(0, 0xffff_0000, 3);
             let mut told = 0;
-            meetings.meet(0, (0xffff, 0xffff), |_| purpose, |_| told += 1);
+            meetings.meet(0, present(0xffff, 0xffff), |_| purpose, |_| told += 1);
             assert_eq!(told, count);
         }
     }
@@ -360,11 +400,11 @@ mod tests {
             let mut told = Vec::new();
             meetings.ask(
                 0,
-                (mask, !0b1000),
+                present(mask, !0b1000),
                 7,
                 members,
                 |_| 5,
-                |wrong| told.push((wrong.mistake, wrong.thread.1, wrong.about, wrong.other)),
+                |wrong| told.push((wrong.mistake, wrong.thread.lane, wrong.about, wrong.other)),
             );
             told
         };
@@ -372,10 +412,10 @@ mod tests {
         assert_eq!(asked(0b0101, &[0b0001; LANES]), [(Mistake::OwnLane, 2, 0b0001, None)]);
         let mut members = [0b0011; LANES];
         members[1] = 0b0010;
-        assert_eq!(asked(0b0011, &members), [(Mistake::Masks, 0, 0b0011, Some((7, (0, 1))))]);
-        let gone = [(Mistake::LanesExited, 0, 0b1000, Some((3, (0, 3))))];
+        assert_eq!(asked(0b0011, &members), [(Mistake::Masks, 0, 0b0011, Some((7, thread(0, 1))))]);
+        let gone = [(Mistake::LanesExited, 0, 0b1000, Some((3, thread(0, 3))))];
         assert_eq!(asked(0b0001, &[0b1001; LANES]), gone);
-        let elsewhere = [(Mistake::NeverMet, 0, 0b0100, Some((5, (0, 2))))];
+        let elsewhere = [(Mistake::NeverMet, 0, 0b0100, Some((5, thread(0, 2))))];
         assert_eq!(asked(0b0001, &[0b0101; LANES]), elsewhere);
     }
 
@@ -383,10 +423,10 @@ mod tests {
     fn a_lane_that_exits_while_others_wait_for_it_is_told() {
         let mut meetings = Meetings::new(32);
         let all = [u64::from(u32::MAX); LANES];
-        meetings.come(0, (0xff, u32::MAX), 7, &all);
+        meetings.come(0, present(0xff, u32::MAX), 7, &all);
         meetings.exit(0, !0xff, 9);
         // They come again when others have exited.
-        meetings.come(0, (0xff, 0xff), 7, &all);
+        meetings.come(0, present(0xff, 0xff), 7, &all);
         let told = met(&mut meetings, 0xff, 0xff);
         assert_eq!(told.len(), 8);
         assert_eq!(told[0], (Mistake::LanesExited, 0, 0xffff_ff00));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::bits;
 use super::found::{Finding, Mistake, Other};
 use super::global::{Does, Launch as Global, Race, Scope};
-use super::meetings::{Meetings, Purpose, Thread, Wrong, first};
+use super::meetings::{Meetings, Present, Purpose, Thread, Wrong, first};
 use super::race::Races;
 use super::shared::{FINDINGS_MAX, Shared};
 use super::tool::Tool;
@@ -154,8 +154,8 @@ impl Watcher {
     fn flush(&mut self) {
         for ((mistake, pc, other), count) in std::mem::take(&mut self.counts) {
             if count > 0 {
-                let other = other.map(|pc| (pc, (0, 0)));
-                let (thread, block) = ((0, 0), self.block);
+                let other = other.map(|pc| (pc, Thread::default()));
+                let (thread, block) = (Thread::default(), self.block);
                 let made = Made { mistake, pc, thread, other, block, address: 0, bytes: 0, allocation: None };
                 self.shared.add(self.finding(&made, count));
             }
@@ -163,7 +163,7 @@ impl Watcher {
     }
 
     /// The coordinates of a thread.
-    fn thread(&self, (warp, lane): Thread) -> [u32; 3] {
+    fn thread(&self, Thread { warp, lane }: Thread) -> [u32; 3] {
         let number = (warp * LANES + lane) as u32;
         let [x, y, _] = self.threads;
         [number % x, number / x % y, number / x / y]
@@ -204,7 +204,7 @@ impl Watcher {
                 && (half(addresses[lane]) || half(addresses[lane].wrapping_add(HALF_BYTES)));
             if touch != Touch::Write && !of_half {
                 let allocation = Some((known.address, known.bytes));
-                let (mistake, thread) = (Mistake::GlobalUnwritten, (warp, lane));
+                let (mistake, thread) = (Mistake::GlobalUnwritten, Thread { warp, lane });
                 let (other, block) = (None, self.block);
                 self.tell(&Made { mistake, pc, thread, other, block, address: first, bytes, allocation });
             }
@@ -265,8 +265,8 @@ impl Watcher {
             self.tell(&Made {
                 mistake: race.mistake,
                 pc,
-                thread: (number, lane),
-                other: Some((race.pc, (race.thread / LANES, race.thread % LANES))),
+                thread: Thread { warp: number, lane },
+                other: Some((race.pc, Thread { warp: race.thread / LANES, lane: race.thread % LANES })),
                 block: self.block(race.block),
                 address: race.address,
                 bytes,
@@ -291,7 +291,7 @@ impl Watcher {
                 }
                 if let Some(address) = unwritten.map(|at| at as u64) {
                     let mistake = Mistake::SharedUnwritten;
-                    let (thread, other, block) = ((number, lane), None, self.block);
+                    let (thread, other, block) = (Thread { warp: number, lane }, None, self.block);
                     self.tell(&Made { mistake, pc, thread, other, block, address, bytes, allocation: None });
                 }
             }
@@ -304,8 +304,8 @@ impl Watcher {
                     let made = Made {
                         mistake: race.mistake,
                         pc,
-                        thread: (number, lane),
-                        other: Some((race.pc, (race.warp, race.lane))),
+                        thread: Thread { warp: number, lane },
+                        other: Some((race.pc, Thread { warp: race.warp, lane: race.lane })),
                         block: self.block,
                         address: race.at as u64,
                         bytes,
@@ -358,8 +358,8 @@ impl Watch for Watcher {
                 warp.groups.iter().find(is_there).map_or(pc, place_of)
             };
             let mut told = Vec::new();
-            let lanes = (active, warp.live);
-            meetings.ask(warp.number as usize, lanes, pc, &members, place, |wrong| told.push(wrong));
+            let present = Present { mask: active, live: warp.live };
+            meetings.ask(warp.number as usize, present, pc, &members, place, |wrong| told.push(wrong));
             self.wrong(&told);
         }
         if active != 0 && matches!(self.program.code[pc as usize].op, Op::Exit) {
@@ -416,7 +416,7 @@ impl Watch for Watcher {
 
     fn come(&mut self, warp: &Warp, pc: u32, lanes: u32, members: &Lanes) {
         if let Some(meetings) = &mut self.meetings {
-            meetings.come(warp.number as usize, (lanes, warp.live), pc, members);
+            meetings.come(warp.number as usize, Present { mask: lanes, live: warp.live }, pc, members);
         }
     }
 
@@ -429,7 +429,8 @@ impl Watch for Watcher {
         let program = &self.program;
         if let Some(meetings) = &mut self.meetings {
             let purpose = |pc: u32| purpose(program, pc);
-            meetings.meet(number, (lanes, warp.live), purpose, |wrong| told.push(wrong));
+            meetings
+                .meet(number, Present { mask: lanes, live: warp.live }, purpose, |wrong| told.push(wrong));
         }
         self.wrong(&told);
     }
@@ -439,7 +440,8 @@ impl Watch for Watcher {
             return;
         }
         let waiting = warps.iter().flat_map(|warp| {
-            warp.groups.iter().map(|group| (place_of(group), (warp.number as usize, first(group.mask))))
+            let thread = |group: &Group| Thread { warp: warp.number as usize, lane: first(group.mask) };
+            warp.groups.iter().map(move |group| (place_of(group), thread(group)))
         });
         let waiting: Vec<(u32, Thread)> = waiting.collect();
         let Some((pc, thread)) = waiting.first().copied() else { return };

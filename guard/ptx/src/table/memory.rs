@@ -80,11 +80,11 @@ const fn access(row: Row, memory: &'static [Memory]) -> Row {
 
 /// Sorted by name.
 pub(super) const ROWS: &[Row] = &[
-    access(row("applypriority", Treatment::Hint, (0, 2, 2), &["global"]), &[line(Effect::Touches)]),
-    access(row("atom", Treatment::Atomic, (1, 3, 4), &[ORDER, UPDATES, UPDATED]), ATOMIC),
-    access(row("cp.async", Treatment::Copy, (0, 3, 4), &["async ca cg shared shared::cta global"]), COPY),
+    access(row("applypriority", Treatment::Hint, 0, 2..=2, &["global"]), &[line(Effect::Touches)]),
+    access(row("atom", Treatment::Atomic, 1, 3..=4, &[ORDER, UPDATES, UPDATED]), ATOMIC),
+    access(row("cp.async", Treatment::Copy, 0, 3..=4, &["async ca cg shared shared::cta global"]), COPY),
     access(
-        row("cp.async.bulk.prefetch", Treatment::Hint, (0, 2, 2), &["async bulk prefetch L2 global"]),
+        row("cp.async.bulk.prefetch", Treatment::Hint, 0, 2..=2, &["async bulk prefetch L2 global"]),
         &[Memory {
             operand: 0,
             effect: Effect::Touches,
@@ -93,27 +93,27 @@ pub(super) const ROWS: &[Row] = &[
             align: Align::Bytes(16),
         }],
     ),
-    row("cp.async.commit_group", Treatment::Pure, (0, 0, 0), &["async commit_group"]),
-    row("cp.async.wait_all", Treatment::Pure, (0, 0, 0), &["async wait_all"]),
-    row("cp.async.wait_group", Treatment::Pure, (0, 1, 1), &["async wait_group"]),
+    row("cp.async.commit_group", Treatment::Pure, 0, 0..=0, &["async commit_group"]),
+    row("cp.async.wait_all", Treatment::Pure, 0, 0..=0, &["async wait_all"]),
+    row("cp.async.wait_group", Treatment::Pure, 0, 1..=1, &["async wait_group"]),
     // What it would leave is anything, also what is there; the device leaves what was there before that was written.
-    access(row("discard", Treatment::Hint, (0, 2, 2), &["global L2"]), &[line(Effect::Writes)]),
+    access(row("discard", Treatment::Hint, 0, 2..=2, &["global L2"]), &[line(Effect::Writes)]),
     access(
-        row("ld", Treatment::Load, (1, 2, 2), &[SPACES, "param const nc mmio", ORDER, CACHE, MEMORY]),
+        row("ld", Treatment::Load, 1, 2..=2, &[SPACES, "param const nc mmio", ORDER, CACHE, MEMORY]),
         LOAD,
     ),
-    access(row("ldmatrix", Treatment::Load, (1, 2, 2), EIGHTS), &[rows(1, Effect::Reads)]),
-    access(row("prefetch", Treatment::Hint, (0, 1, 1), &["global local L1 L2"]), PREFETCH),
-    access(row("prefetchu", Treatment::Hint, (0, 1, 1), &["L1"]), PREFETCH),
-    access(row("red", Treatment::Reduction, (0, 2, 2), &[ORDER, UPDATES, UPDATED]), REDUCTION),
-    access(row("st", Treatment::Store, (0, 2, 2), &[SPACES, "mmio", ORDER, CACHE, MEMORY]), STORE),
-    access(row("stmatrix", Treatment::Store, (0, 2, 2), EIGHTS), &[rows(0, Effect::Writes)]),
+    access(row("ldmatrix", Treatment::Load, 1, 2..=2, EIGHTS), &[rows(1, Effect::Reads)]),
+    access(row("prefetch", Treatment::Hint, 0, 1..=1, &["global local L1 L2"]), PREFETCH),
+    access(row("prefetchu", Treatment::Hint, 0, 1..=1, &["L1"]), PREFETCH),
+    access(row("red", Treatment::Reduction, 0, 2..=2, &[ORDER, UPDATES, UPDATED]), REDUCTION),
+    access(row("st", Treatment::Store, 0, 2..=2, &[SPACES, "mmio", ORDER, CACHE, MEMORY]), STORE),
+    access(row("stmatrix", Treatment::Store, 0, 2..=2, EIGHTS), &[rows(0, Effect::Writes)]),
     access(
-        row("wmma.load", Treatment::Load, (1, 2, 3), &["load a b c", LINES, LINE_TYPES]),
+        row("wmma.load", Treatment::Load, 1, 2..=3, &["load a b c", LINES, LINE_TYPES]),
         &[lines(1, Effect::Reads)],
     ),
     access(
-        row("wmma.store", Treatment::Store, (0, 2, 3), &["store d", LINES, LINE_TYPES]),
+        row("wmma.store", Treatment::Store, 0, 2..=3, &["store d", LINES, LINE_TYPES]),
         &[lines(0, Effect::Writes)],
     ),
 ];

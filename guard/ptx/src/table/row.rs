@@ -1,5 +1,7 @@
 //! Rows of the table: what is known of an opcode, or of one form of it.
 
+use std::ops::RangeInclusive;
+
 /// What the guard does about an opcode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Treatment {
@@ -123,9 +125,11 @@ pub(super) const FLOAT: &str = "f16 f16x2 bf16 bf16x2 f32 f64";
 pub(super) const fn row(
     name: &'static str,
     treatment: Treatment,
-    (destinations, least, most): (usize, usize, usize),
+    destinations: usize,
+    operands: RangeInclusive<usize>,
     modifiers: &'static [&'static str],
 ) -> Row {
+    let (least, most) = (*operands.start(), *operands.end());
     Row { name, treatment, destinations, least, most, modifiers, memory: &[] }
 }
 

@@ -109,6 +109,21 @@ pub(crate) enum Actual {
     Value(Operand),
 }
 
+/// What a call gives for all parameters of a function.
+#[derive(Clone)]
+pub(crate) struct Passed {
+    /// For those that it returns.
+    pub(crate) returned: Vec<Actual>,
+    pub(crate) given: Vec<Actual>,
+}
+
+impl Passed {
+    /// Of a function that returns nothing.
+    pub(crate) fn given(given: Vec<Actual>) -> Self {
+        Self { returned: Vec::new(), given }
+    }
+}
+
 /// Whether a value goes into a function or comes out.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {

@@ -10,9 +10,18 @@ use crate::limits::PARAMETER_BYTES_MAX;
 use crate::names::{self};
 use crate::report::{Reason, Report, shorten};
 
+/// What a confined entry has before its body.
+#[derive(Clone, Default)]
+pub(crate) struct Header {
+    pub(crate) parameters: Vec<Variable>,
+    pub(crate) directives: Vec<Directive>,
+}
+
 pub(crate) fn parameters(
     function: &Function,
-    (ours, for_gates, slices): (&[Variable], Vec<Variable>, Slices),
+    ours: &[Variable],
+    for_gates: Vec<Variable>,
+    slices: Slices,
     symbols: &Symbols,
     report: &mut Report,
 ) -> Vec<Variable> {

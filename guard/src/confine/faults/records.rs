@@ -31,6 +31,13 @@ impl Kind {
     }
 }
 
+/// File and line of a statement in its source, as `.loc` has them and records tell them; 0 and 0 where nothing is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Loc {
+    pub(crate) file: i64,
+    pub(crate) line: i64,
+}
+
 /// What entries need to leave records.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
@@ -49,7 +56,7 @@ impl Faults {
     }
 
     /// The file and line that a `.loc` tells, as records have them.
-    pub(crate) fn place(&self, directive: &Directive) -> Option<(i64, i64)> {
+    pub(crate) fn place(&self, directive: &Directive) -> Option<Loc> {
         place(&self.files, directive)
     }
 
@@ -69,14 +76,14 @@ impl Faults {
 
 /// File and line of what follows a `.loc`. What was inlined from another file, as a header's functions are, is where it was
 /// inlined.
-pub(super) fn place(files: &HashMap<String, i64>, directive: &Directive) -> Option<(i64, i64)> {
+pub(super) fn place(files: &HashMap<String, i64>, directive: &Directive) -> Option<Loc> {
     let position = |text: &str| {
         let mut words = text.split(' ');
         let file = words.next().and_then(|file| files.get(file)).copied().unwrap_or_default();
         let line = words.next().and_then(|line| line.parse::<u32>().ok()).unwrap_or_default();
-        (file, i64::from(line))
+        Loc { file, line: i64::from(line) }
     };
     let own = directive.operands.first().filter(|_| directive.name == ".loc").map(|text| position(text))?;
     let caller = directive.operands.iter().find_map(|operand| operand.strip_prefix("inlined_at "));
-    Some(caller.map(position).filter(|caller| caller.0 != own.0).unwrap_or(own))
+    Some(caller.map(position).filter(|caller| caller.file != own.file).unwrap_or(own))
 }

@@ -2,7 +2,7 @@
 
 use crate::ast::{Directive, Statement, Variable};
 use crate::confine::calls::{Budget, Call, Functions};
-use crate::confine::faults::Faults;
+use crate::confine::faults::{Faults, Loc};
 use crate::confine::scope::Scopes;
 use crate::confine::symbols::Symbols;
 use crate::confine::variables::Variables;
@@ -37,7 +37,7 @@ pub(crate) struct Flattener<'a> {
     /// What accesses that are looked at tell.
     pub(crate) faults: &'a Faults,
     /// File and line of what is read, as records have them.
-    pub(crate) place: (i64, i64),
+    pub(crate) loc: Loc,
     /// What accesses to shared memory are held against.
     pub(crate) held: Vec<Held>,
     /// Where threads leave records and end, if any do.

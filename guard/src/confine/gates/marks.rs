@@ -35,7 +35,7 @@ impl Marks {
         body.retain_mut(|statement| {
             let mark = marked.take();
             if let Statement::Instruction(found) = statement {
-                window.resolve(found, (&mut self.protected, &mut self.variables), report);
+                window.resolve(found, &mut self.protected, &mut self.variables, report);
             }
             match statement {
                 Statement::Directive(found) if found.name == ".pragma" && found.operands == [PROTECTED] => {

@@ -24,7 +24,7 @@ pub(crate) type Left = Option<String>;
 /// `registers` says on.
 pub(crate) fn gather(statements: &mut Vec<Statement>, registers: &mut HashMap<Class, u32>) -> Left {
     masks::write_all_lanes(statements);
-    if !statements.iter().filter_map(waiting).any(is_of_group) {
+    if !statements.iter().filter_map(waiting).any(|(row, found)| is_of_group(row, found)) {
         return None;
     }
     let mut fresh = |class: Class| {
@@ -47,7 +47,7 @@ pub(crate) fn gather(statements: &mut Vec<Statement>, registers: &mut HashMap<Cl
 }
 
 /// Whether an instruction waits for the lanes of a mask that is not all.
-fn is_of_group((row, found): (&Row, &Instruction)) -> bool {
+fn is_of_group(row: &Row, found: &Instruction) -> bool {
     table::waits_for_lanes(row, found)
         && !table::is_for_all_left(found)
         && found.operands.last().is_some_and(|mask| !table::names_all_lanes(mask))

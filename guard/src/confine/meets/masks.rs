@@ -38,7 +38,10 @@ struct Registers<'s> {
 impl<'s> Registers<'s> {
     fn of(statements: &'s [Statement]) -> Self {
         let mut bits = HashMap::default();
-        for name in statements.iter().filter_map(|statement| mask(known(statement)?)) {
+        for name in statements
+            .iter()
+            .filter_map(|statement| known(statement).and_then(|(row, found)| mask(row, found)))
+        {
             let next = bits.len();
             if next < Set::BITS as usize {
                 bits.entry(name).or_insert(1 << next);
@@ -60,12 +63,11 @@ impl<'s> Registers<'s> {
                 if let Statement::Label(name, _) = statement {
                     held &= at_labels.get(name.as_str()).copied().unwrap_or(Set::MAX);
                 }
-                let Some(known) = known(statement) else { continue };
-                if mask(known).is_some_and(|name| held & self.bit(name) != 0) {
+                let Some((row, instruction)) = known(statement) else { continue };
+                if mask(row, instruction).is_some_and(|name| held & self.bit(name) != 0) {
                     found.push(index);
                 }
-                held = self.behind(known, held);
-                let (row, instruction) = known;
+                held = self.behind(row, instruction, held);
                 if let Some(target) = table::target(row, instruction) {
                     *at_labels.entry(target).or_insert(Set::MAX) &= held;
                 }
@@ -85,7 +87,7 @@ impl<'s> Registers<'s> {
     }
 
     /// What holds -1 behind an instruction.
-    fn behind(&self, (row, instruction): (&Row, &Instruction), held: Set) -> Set {
+    fn behind(&self, row: &Row, instruction: &Instruction, held: Set) -> Set {
         let sets = row.name == "mov" && instruction.operands.get(1).is_some_and(table::names_all_lanes);
         let mut behind = held;
         table::written(row, instruction, &mut |name| match (sets, &instruction.predicate) {
@@ -99,7 +101,7 @@ impl<'s> Registers<'s> {
 }
 
 /// The register that a wait for lanes names.
-fn mask<'s>((row, instruction): (&Row, &'s Instruction)) -> Option<&'s str> {
+fn mask<'s>(row: &Row, instruction: &'s Instruction) -> Option<&'s str> {
     match instruction.operands.last() {
         Some(Operand::Register(name)) if table::waits_for_lanes(row, instruction) => Some(name),
         _ => None,

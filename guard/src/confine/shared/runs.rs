@@ -7,8 +7,13 @@ use crate::access::{self, Access};
 use crate::ast::{AddressBase, Instruction, Statement};
 use crate::table::{self, Treatment};
 
-/// The statements and offsets of an open run.
-type Members = Vec<(usize, i64)>;
+/// An access that may be of a run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Member {
+    /// Its statement.
+    index: usize,
+    offset: i64,
+}
 
 /// What the addresses of a run start from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -34,7 +39,7 @@ pub(crate) struct Runs<'a> {
     pub(super) bytes: u64,
     /// Whether an access is inside a variable as it stands.
     pub(super) is_proven: &'a dyn Fn(&Access<'_>) -> bool,
-    pub(super) open: HashMap<(Base<'a>, u64), Members>,
+    pub(super) open: HashMap<(Base<'a>, u64), Vec<Member>>,
     pub(super) clamps: HashMap<usize, Clamp>,
 }
 
@@ -62,7 +67,7 @@ impl<'a> Runs<'a> {
             && let Some(access) = accesses.shared()
             && !(self.is_proven)(access)
         {
-            let member = (index, access.address.offset);
+            let member = Member { index, offset: access.address.offset };
             if access.extent != access.bytes {
                 self.clamps.insert(
                     index,
@@ -98,25 +103,25 @@ impl<'a> Runs<'a> {
         }
     }
 
-    fn close(&mut self, members: &[(usize, i64)], bytes: u64) {
+    fn close(&mut self, members: &[Member], bytes: u64) {
         match self.together(members, bytes) {
-            Some(clamp) => self.clamps.extend(members.iter().map(|(index, _)| (*index, clamp))),
+            Some(clamp) => self.clamps.extend(members.iter().map(|member| (member.index, clamp))),
             None => members.iter().for_each(|member| self.single(*member, bytes)),
         }
     }
 
     /// One clamp for all, where the run's span is known to fit and every offset keeps the alignment.
-    fn together(&self, members: &[(usize, i64)], bytes: u64) -> Option<Clamp> {
-        let least = members.iter().map(|(_, offset)| *offset).min()?;
-        let most = members.iter().map(|(_, offset)| *offset).max()?;
+    fn together(&self, members: &[Member], bytes: u64) -> Option<Clamp> {
+        let least = members.iter().map(|member| member.offset).min()?;
+        let most = members.iter().map(|member| member.offset).max()?;
         let span = u64::try_from(most.checked_sub(least)?).ok()?.checked_add(bytes)?;
-        let aligned = members.iter().all(|(_, offset)| {
-            offset.checked_sub(least).is_some_and(|ahead| ahead.unsigned_abs().is_multiple_of(bytes))
+        let aligned = members.iter().all(|member| {
+            member.offset.checked_sub(least).is_some_and(|ahead| ahead.unsigned_abs().is_multiple_of(bytes))
         });
         (aligned && span <= self.bytes).then_some(Clamp { least, span, how: How::Between })
     }
 
-    fn single(&mut self, (index, offset): (usize, i64), bytes: u64) {
+    fn single(&mut self, Member { index, offset }: Member, bytes: u64) {
         self.clamps.insert(index, Clamp { least: offset, span: bytes, how: How::Between });
     }
 }

@@ -1,6 +1,6 @@
 //! The text of the functions that textures and surfaces are read and written by.
 
-use super::{AXES, Action, MODE_BITS, Shape};
+use super::{AXES, Action, MODE_BITS, Shape, Surface};
 
 /// A function's text.
 pub(crate) fn written(name: &str, action: Action) -> String {
@@ -11,9 +11,7 @@ pub(crate) fn written(name: &str, action: Action) -> String {
             16 + 4 * axis
         ),
         Action::Sample { shape, whole } => sample(name, shape, whole),
-        Action::Surface { shape, stores, words, bits, last } => {
-            surface(name, shape, stores, (words, bits), last)
-        }
+        Action::Surface(access) => surface(name, access),
     }
 }
 
@@ -245,13 +243,8 @@ fma.rn.f32 %c1, %tc, 0f3F000000, 0f3F000000;
 
 /// Loads or stores bytes of a surface. Outside of it a load gives zeros and a store does nothing, or both are done at the
 /// last place.
-pub(crate) fn surface(
-    name: &str,
-    shape: Shape,
-    stores: bool,
-    (words, bits): (u32, u32),
-    last: bool,
-) -> String {
+pub(crate) fn surface(name: &str, access: Surface) -> String {
+    let Surface { shape, stores, words, bits, last } = access;
     let own = bits.max(16);
     let ty = format!("b{own}");
     let more = if stores { vec![ty.clone(); words as usize] } else { Vec::new() };

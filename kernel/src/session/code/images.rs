@@ -19,7 +19,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use tokio::time::Instant;
 
 use crate::{
-    compile::process::{Compiled, Compiler, FRAME_BYTES},
+    compile::process::{Compiled, Compiler, FRAME_BYTES, Way},
     executor_proxy::{Answer, EntryInfo, length},
     ledger::Charge,
     refusal::internal,
@@ -148,7 +148,7 @@ impl Session {
                 kernel: self.charge(Resource::KernelBytes, COMPILE_BYTES)?,
                 time: self.compile_time()?,
             };
-            let way = (architecture, stray);
+            let way = Way { architecture, stray };
             let compiled = compiler.compile(&image, way, &gates, loading.time.spending()).await?;
             Ok::<_, Error>((loading, compiled))
         };

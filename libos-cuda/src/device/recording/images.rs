@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bulkhead_client::AddressRange;
 use bulkhead_schema::RefusedEntry;
 
 use super::super::{Error, ErrorCode, Handle};
@@ -75,7 +76,7 @@ impl Image {
 }
 
 impl Image {
-    pub(crate) fn ranges(&self) -> Vec<(u64, u64)> {
+    pub(crate) fn ranges(&self) -> Vec<AddressRange> {
         Vec::new()
     }
 

@@ -73,7 +73,8 @@ impl Session {
         _stream: Stream,
         entry: &Entry,
         _launch: &Launch,
-        _clusters: ([u8; 3], bool),
+        _sides: [u8; 3],
+        _together: bool,
         _fill: impl FnMut(&mut [u8]),
     ) -> Result<Fence, Error> {
         error(ErrorCode::NotSupported, &entry.name)

@@ -1,6 +1,6 @@
 //! What only matters to kernels, of which the recording device runs none.
 
-use bulkhead_client::Violations;
+use bulkhead_client::{AddressRange, Violations};
 
 use super::{Error, Session};
 
@@ -13,7 +13,7 @@ impl Session {
         Violations::default()
     }
 
-    pub(crate) fn list_memory(&self, _ranges: Vec<(u64, u64)>) -> Result<(), Error> {
+    pub(crate) fn list_memory(&self, _ranges: Vec<AddressRange>) -> Result<(), Error> {
         Ok(())
     }
 

@@ -16,11 +16,11 @@ impl<S: Service> HostHalf<S> {
     /// Opens the service for somebody. Where another has what is wanted it is tried again for a while: who has just ended is told of
     /// by a thread of its own.
     pub(super) fn attempt(&mut self, opening: Opening) {
-        let user = (opening.caller, opening.process);
+        let (caller, process) = (opening.caller, opening.process);
         let opened = match &opening.host {
-            None => self.open(user, &opening.words),
+            None => self.open(caller, process, &opening.words),
             Some((connection, lends)) => match connection.try_clone() {
-                Ok(connection) => self.open_host(user, &opening.words, connection, *lends),
+                Ok(connection) => self.open_host(caller, process, &opening.words, connection, *lends),
                 Err(error) => Err(Error::new(ErrorCode::LimitReached, error.to_string())),
             },
         };
@@ -54,7 +54,8 @@ impl<S: Service> HostHalf<S> {
 
     fn open_host(
         &mut self,
-        (caller, process): (u64, i32),
+        caller: u64,
+        process: i32,
         words: &str,
         connection: UnixStream,
         lends: Option<SturdyToken>,
@@ -86,7 +87,7 @@ impl<S: Service> HostHalf<S> {
         Ok(Answer::Memory(descriptor, S::SHARED_BYTES))
     }
 
-    fn open(&mut self, (caller, process): (u64, i32), words: &str) -> Result<Answer, Error> {
+    fn open(&mut self, caller: u64, process: i32, words: &str) -> Result<Answer, Error> {
         let badge = self.next_badge()?;
         let instance = self.service.open(&self.window, badge, words)?;
         self.instances.insert(badge, instance);

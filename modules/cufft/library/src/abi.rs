@@ -176,7 +176,8 @@ macro_rules! exports {
 
 fn exec(
     plan: i32,
-    (input, output): (*mut c_void, *mut c_void),
+    input: *mut c_void,
+    output: *mut c_void,
     kind: Option<Kind>,
     way: Option<i32>,
 ) -> Result<(), Refused> {
@@ -277,14 +278,14 @@ exports! {
     cufftSetWorkArea(plan: i32, _area: *mut c_void) => work_area(plan);
     cufftSetAutoAllocation(plan: i32, _automatic: i32) => work_area(plan);
     cufftExecC2C(plan: i32, input: *mut c_void, output: *mut c_void, way: i32) =>
-        exec(plan, (input, output), Some(Kind::C2c), Some(way));
+        exec(plan, input, output, Some(Kind::C2c), Some(way));
     cufftExecZ2Z(plan: i32, input: *mut c_void, output: *mut c_void, way: i32) =>
-        exec(plan, (input, output), Some(Kind::Z2z), Some(way));
-    cufftExecR2C(plan: i32, input: *mut c_void, output: *mut c_void) => exec(plan, (input, output), Some(Kind::R2c), None);
-    cufftExecC2R(plan: i32, input: *mut c_void, output: *mut c_void) => exec(plan, (input, output), Some(Kind::C2r), None);
-    cufftExecD2Z(plan: i32, input: *mut c_void, output: *mut c_void) => exec(plan, (input, output), Some(Kind::D2z), None);
-    cufftExecZ2D(plan: i32, input: *mut c_void, output: *mut c_void) => exec(plan, (input, output), Some(Kind::Z2d), None);
-    cufftXtExec(plan: i32, input: *mut c_void, output: *mut c_void, way: i32) => exec(plan, (input, output), None, Some(way));
+        exec(plan, input, output, Some(Kind::Z2z), Some(way));
+    cufftExecR2C(plan: i32, input: *mut c_void, output: *mut c_void) => exec(plan, input, output, Some(Kind::R2c), None);
+    cufftExecC2R(plan: i32, input: *mut c_void, output: *mut c_void) => exec(plan, input, output, Some(Kind::C2r), None);
+    cufftExecD2Z(plan: i32, input: *mut c_void, output: *mut c_void) => exec(plan, input, output, Some(Kind::D2z), None);
+    cufftExecZ2D(plan: i32, input: *mut c_void, output: *mut c_void) => exec(plan, input, output, Some(Kind::Z2d), None);
+    cufftXtExec(plan: i32, input: *mut c_void, output: *mut c_void, way: i32) => exec(plan, input, output, None, Some(way));
     cufftGetVersion(version: *mut i32) => put(version, VERSION, "the version");
     cufftGetProperty(part: u32, value: *mut i32) => put(
         value,

@@ -81,7 +81,7 @@ pub(crate) fn execute(asked: &Asked) -> Result<(), Refused> {
         let ends = ends(plan, &ready, driver, asked)?;
         let request =
             Request::Execute { plan: ready.remote.slot, input: ends.input, output: ends.output, way };
-        let submitted = submit(plan, ready, driver, (request, ends.held));
+        let submitted = submit(plan, ready, driver, request, ends.held);
         let Some((to, from, bytes)) = ends.back else { return submitted };
         let copied = submitted.and_then(|()| driver.copy_later(to, from, bytes, plan.stream).map_err(failed));
         // Also where it failed: what was copied to the stage is on its way.
@@ -99,7 +99,8 @@ fn submit(
     plan: &mut Plan,
     ready: Arc<Ready>,
     driver: &Driver,
-    (request, held): (Request, [Held; 2]),
+    request: Request,
+    held: [Held; 2],
 ) -> Result<(), Refused> {
     // What a stream finds out later is told of by a later call.
     if ready.remote.link.is_lost() {

@@ -118,14 +118,15 @@ impl Host {
         &mut self,
         plan: &Plan,
         shape: &Shape,
-        (from, to): (u64, u64),
+        from: u64,
+        to: u64,
         way: Way,
         lives: &dyn Fn() -> bool,
     ) -> Result<(), Refused> {
         let copies = Copies { driver: self.driver, stream: self.stream };
         let done = match &plan.tables {
-            Tables::Single(both) => transform(&copies, both, shape, (from, to), way, lives),
-            Tables::Double(both) => transform(&copies, both, shape, (from, to), way, lives),
+            Tables::Single(both) => transform(&copies, both, shape, from, to, way, lives),
+            Tables::Double(both) => transform(&copies, both, shape, from, to, way, lives),
         };
         // Copies fail where the buffer is gone, or the session; the rest where the caller is.
         done.inspect_err(|refused| self.is_lost |= refused.status == Status::ExecFailed)
@@ -159,7 +160,8 @@ fn transform<T: Real>(
     copies: &Copies,
     both: &Both<T>,
     shape: &Shape,
-    (from, to): (u64, u64),
+    from: u64,
+    to: u64,
     way: Way,
     lives: &dyn Fn() -> bool,
 ) -> Result<(), Refused> {
@@ -189,19 +191,29 @@ fn transform<T: Real>(
                 return Err(Refused::new(Status::ExecFailed, "the caller has gone"));
             }
         }
-        gather(&read, &mut work, (&input, one, read_width), sides)?;
+        gather(&read, &mut work, Elements { places: &input, one, width: read_width }, sides)?;
         if way == Way::Inverse && shape.kind().way().is_some() {
             complete(&mut work, sides)?;
         }
         along_all(&mut work, tables, sides);
-        scatter(&work, &mut written, (&output, one, write_width), sides)?;
+        scatter(&work, &mut written, Elements { places: &output, one, width: write_width }, sides)?;
     }
     copies.driver.copy_to_device(to, &written, copies.stream).map_err(failed)
 }
 
+/// The elements of one transform of a batch, at one end of it.
+#[derive(Clone, Copy)]
+struct Elements<'p> {
+    places: &'p Places,
+    /// Which transform.
+    one: u64,
+    /// Numbers of an element: one where it is real, or two.
+    width: u64,
+}
+
 /// Walks through the elements of one end: where each lies there in numbers, and where in an array of all sides.
 fn walk(
-    (places, one, width): (&Places, u64, u64),
+    Elements { places, one, width }: Elements<'_>,
     [_, second, third]: [usize; RANK_MAX],
     mut visit: impl FnMut(usize, usize) -> Option<()>,
 ) -> Result<(), Refused> {
@@ -226,11 +238,11 @@ fn walk(
 fn gather<T: Real>(
     read: &[T],
     work: &mut [Complex<T>],
-    end: (&Places, u64, u64),
+    elements: Elements<'_>,
     sides: [usize; RANK_MAX],
 ) -> Result<(), Refused> {
-    let is_real = end.2 == 1;
-    walk(end, sides, |there, here| {
+    let is_real = elements.width == 1;
+    walk(elements, sides, |there, here| {
         let imaginary = if is_real { T::zero() } else { *read.get(there + 1)? };
         *work.get_mut(here)? = Complex::new(*read.get(there)?, imaginary);
         Some(())
@@ -240,11 +252,11 @@ fn gather<T: Real>(
 fn scatter<T: Real>(
     work: &[Complex<T>],
     written: &mut [T],
-    end: (&Places, u64, u64),
+    elements: Elements<'_>,
     sides: [usize; RANK_MAX],
 ) -> Result<(), Refused> {
-    let is_real = end.2 == 1;
-    walk(end, sides, |there, here| {
+    let is_real = elements.width == 1;
+    walk(elements, sides, |there, here| {
         let value = work.get(here)?;
         *written.get_mut(there)? = value.re;
         if !is_real {
@@ -372,7 +384,7 @@ mod tests {
         let shape = Shape::new(Kind::R2c, &[2, 3], 2, Layout::Basic).expect("a shape");
         let places = shape.places(End::Input, Target::InPlace);
         let mut found = Vec::new();
-        walk((&places, 1, 1), shape.all_sides().map(place), |there, here| {
+        walk(Elements { places: &places, one: 1, width: 1 }, shape.all_sides().map(place), |there, here| {
             found.push((there, here));
             Some(())
         })

@@ -271,7 +271,8 @@ impl Nvidia {
         &mut self,
         plan: &Plan,
         kind: Kind,
-        (from, to): (u64, u64),
+        from: u64,
+        to: u64,
         way: Way,
     ) -> Result<(), Refused> {
         self.tell_area(plan)?;

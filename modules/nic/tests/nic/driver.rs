@@ -4,7 +4,7 @@ use std::{net::SocketAddrV4, sync::Arc, time::Duration};
 
 use bulkhead_nic::{
     Arrives, DATA_BYTES_MAX, Flow, Nic, Places, Stepped, Wire,
-    frame::{self, HOP, Link},
+    frame::{self, HOP, Link, Links},
     pattern::Pattern,
     virtio::{Descriptor, NEEDS_CHECKSUM, NetHeader, WRITE},
 };
@@ -72,7 +72,7 @@ pub fn framed(link: Link, from: SocketAddrV4, to: SocketAddrV4, data: &[u8]) -> 
     let length = u16::try_from(data.len()).unwrap();
     let pseudo = frame::pseudo(*from.ip(), *to.ip(), length + 8);
     let mut bytes = header.encode().to_vec();
-    bytes.extend(frame::headers((link, HOP), from, to, length, pseudo));
+    bytes.extend(frame::headers(Links { from: link, to: HOP }, from, to, length, pseudo));
     bytes.extend(data);
     bytes
 }

@@ -13,6 +13,13 @@ use crate::code::{Dst, Logic, Op, Pred, Src};
 
 type Values = Vec<Value>;
 
+/// Which of two numbers is looked for.
+#[derive(Debug, Clone, Copy)]
+enum Extreme {
+    Least,
+    Most,
+}
+
 impl Gang<'_, '_> {
     /// Does an operation in vectors; says whether it is one of those that it knows.
     pub(super) fn in_vectors(&mut self, op: &Op) -> bool {
@@ -284,8 +291,8 @@ impl Gang<'_, '_> {
                 let values = self.each_of(&values, |s, value| s.e.b.ins().sshr(value, by));
                 (self.low(values, ty, bits), ty)
             }
-            Name::Minimum { bits, signed } => self.extreme(a, b, bits, (signed, true)),
-            Name::Maximum { bits, signed } => self.extreme(a, b, bits, (signed, false)),
+            Name::Minimum { bits, signed } => self.extreme(a, b, bits, signed, Extreme::Least),
+            Name::Maximum { bits, signed } => self.extreme(a, b, bits, signed, Extreme::Most),
             Name::Float { what, bits, flush } => {
                 let ty = float_type(bits);
                 let (x, y) = (self.float(a, ty, flush), self.float(b, ty, flush));
@@ -405,21 +412,24 @@ impl Gang<'_, '_> {
         })
     }
 
-    fn extreme(&mut self, a: Src, b: Src, bits: u8, (signed, least): (bool, bool)) -> (Values, Type) {
+    fn extreme(&mut self, a: Src, b: Src, bits: u8, signed: bool, extreme: Extreme) -> (Values, Type) {
         let ty = integer_type(bits);
         let (a, b) = (self.operand(a, bits, signed), self.operand(b, bits, signed));
         let values = if ty == types::I64 {
             let order = if signed { IntCC::SignedLessThan } else { IntCC::UnsignedLessThan };
             self.pairs(&a, &b, |s, a, b| {
                 let less = s.e.b.ins().icmp(order, a, b);
-                if least { s.e.b.ins().bitselect(less, a, b) } else { s.e.b.ins().bitselect(less, b, a) }
+                match extreme {
+                    Extreme::Least => s.e.b.ins().bitselect(less, a, b),
+                    Extreme::Most => s.e.b.ins().bitselect(less, b, a),
+                }
             })
         } else {
-            self.pairs(&a, &b, |s, a, b| match (signed, least) {
-                (true, true) => s.e.b.ins().smin(a, b),
-                (true, false) => s.e.b.ins().smax(a, b),
-                (false, true) => s.e.b.ins().umin(a, b),
-                (false, false) => s.e.b.ins().umax(a, b),
+            self.pairs(&a, &b, |s, a, b| match (signed, extreme) {
+                (true, Extreme::Least) => s.e.b.ins().smin(a, b),
+                (true, Extreme::Most) => s.e.b.ins().smax(a, b),
+                (false, Extreme::Least) => s.e.b.ins().umin(a, b),
+                (false, Extreme::Most) => s.e.b.ins().umax(a, b),
             })
         };
         (self.low(values, ty, bits), ty)

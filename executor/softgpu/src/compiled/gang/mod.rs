@@ -307,17 +307,17 @@ impl Gang<'_, '_> {
                 writes.into_iter().for_each(|place| self.spread(place, stride));
             }
             Plan::Hoping { stride, of, hope, signed } if !varies => {
-                self.hoping(pc, op, (stride, of, hope, signed));
+                self.hoping(pc, op, stride, of, hope, signed);
             }
             Plan::Halves { stride, of } if !writes.iter().all(|place| self.varies(*place)) => {
-                self.halves(pc, op, (stride, of));
+                self.halves(pc, op, stride, of);
             }
             Plan::Hoping { .. } | Plan::Halves { .. } | Plan::Each => self.each(pc, op),
         }
     }
 
     /// The first lane's halves of a word, if the high one is the same for all lanes; else lanes part.
-    fn halves(&mut self, pc: usize, op: &Op, (stride, of): (i64, Src)) {
+    fn halves(&mut self, pc: usize, op: &Op, stride: i64, of: Src) {
         let Op::Unpack { d: [low, high, ..], .. } = *op else { return };
         let far = i64::try_from(self.lanes - 1).unwrap_or(0);
         let first = self.e.src(of, types::I64);
@@ -348,7 +348,7 @@ impl Gang<'_, '_> {
     }
 
     /// The first lane's result, where those of the others follow from it; else lanes part.
-    fn hoping(&mut self, pc: usize, op: &Op, (stride, of, hope, signed): (i64, Src, Hope, bool)) {
+    fn hoping(&mut self, pc: usize, op: &Op, stride: i64, of: Src, hope: Hope, signed: bool) {
         let Some(operand) = of.register_number() else { return self.each(pc, op) };
         let [Some(d), None] = [0, 1].map(|index| touched(self.e.program, op).writes.get(index).copied())
         else {

@@ -31,7 +31,7 @@ impl Gang<'_, '_> {
         let d = d.get(..count).unwrap_or_default();
         let loaded = match d {
             [d] if stride == i64::from(shape.size) => vec![self.in_a_row(shape, host, *d)],
-            _ => self.one_by_one(shape, (host, stride), d),
+            _ => self.one_by_one(shape, host, stride, d),
         };
         if shape.strong {
             self.e.b.ins().sequence_point();
@@ -55,7 +55,7 @@ impl Gang<'_, '_> {
         let flags = self.e.their_flags();
         let a = a.get(..usize::from(shape.count)).unwrap_or_default();
         if is_whole(shape) {
-            self.put_wholes(shape, (host, stride), a);
+            self.put_wholes(shape, host, stride, a);
         }
         for (index, a) in a.iter().enumerate().filter(|_| !is_whole(shape)) {
             let offset = offset_of(shape, index);
@@ -84,7 +84,7 @@ impl Gang<'_, '_> {
     }
 
     /// Stores vectors, that of each lane at once.
-    fn put_wholes(&mut self, shape: Shape, (host, stride): (Value, i64), a: &[Src]) {
+    fn put_wholes(&mut self, shape: Shape, host: Value, stride: i64, a: &[Src]) {
         let ty = if shape.size == 8 { types::I64 } else { types::I32 };
         let mut columns = Vec::with_capacity(a.len());
         for a in a {
@@ -194,12 +194,7 @@ impl Gang<'_, '_> {
     }
 
     /// Elements that lie some way apart, or are one, for each of these registers.
-    fn one_by_one(
-        &mut self,
-        shape: Shape,
-        (host, stride): (Value, i64),
-        d: &[Dst],
-    ) -> Vec<(Vec<Value>, Type)> {
+    fn one_by_one(&mut self, shape: Shape, host: Value, stride: i64, d: &[Dst]) -> Vec<(Vec<Value>, Type)> {
         let kinds: Vec<Type> = d.iter().map(|d| self.e.kinds[d.0 as usize]).collect();
         let lanes = if stride == 0 { 1 } else { self.lanes };
         let mut columns = vec![Vec::with_capacity(lanes); d.len()];
@@ -276,7 +271,7 @@ impl Gang<'_, '_> {
             }
             (Region::Local | Region::Parameter | Region::Constant, _) => return None,
         };
-        let inside = self.all_inside(offset, limit, (whole, far));
+        let inside = self.all_inside(offset, limit, whole, far);
         let fine = self.counts(at, far, inside);
         let (hits, misses) = (self.e.b.create_block(), self.e.b.create_block());
         self.e.b.set_cold_block(misses);
@@ -288,7 +283,7 @@ impl Gang<'_, '_> {
 
     /// Whether the first offset and the last one are multiples of the access's length and, counted in such
     /// lengths, below a limit. Then all between them are.
-    fn all_inside(&mut self, offset: Value, limit: Value, (whole, far): (u64, u64)) -> Value {
+    fn all_inside(&mut self, offset: Value, limit: Value, whole: u64, far: u64) -> Value {
         let shift = i64::from(whole.trailing_zeros());
         let b = &mut self.e.b;
         // What is misaligned has bits at the top then, and is beyond every limit.
