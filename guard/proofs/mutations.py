@@ -57,8 +57,6 @@ MUTATIONS = [
     Mutation("refined: rounded down", "((low + (1 << even) - 1) >> even)", "((low + (1 << even)) >> even)", "refined"),
     Mutation("shr: of what may be below zero", "Self::ShrSigned if one.high > width.most() => return None",
              "Self::ShrSigned if one.low > width.most() => return None", "Op::ShrSigned"),
-    Mutation("turns: rounded down", "(far + step - 1) / step", "far / step", "turns"),
-    Mutation("turns: no room for a step", "bound.high + step.abs() < most", "bound.high < most", "turns"),
     Mutation("products that overflow", "pub const FAR: i128 = 1 << 62", "pub const FAR: i128 = 1 << 64",
              "Number::times"),
     Mutation("times: a bound that is too large is kept", "Err(_) => return Self::constant(BEYOND)", "Err(_) => *of = 0",

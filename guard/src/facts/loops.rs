@@ -2,6 +2,7 @@
 
 use crate::maps::HashMap;
 
+use super::counted::turns;
 use super::edges::Passing;
 use super::{Base, Bounding, CheckedPointer, Fact, Facts, Known as _, Most, Pointer, Stepping};
 use crate::anchors::{self, Check};
@@ -9,7 +10,7 @@ use crate::ast::{Instruction, Operand, Predicate, Statement};
 use crate::limits::CHUNK_COST_MAX;
 use crate::names::{self, Class};
 use crate::table::{self, Treatment};
-use crate::values::number::{self, Number, Order, Sign, Width};
+use crate::values::number::{Number, Order, Sign, Width};
 
 impl<'a> Facts<'a> {
     /// Begins the turns of a loop without labels inside, directly behind its label and a check before that. Answers how
@@ -389,7 +390,7 @@ impl<'a> Facts<'a> {
         let tested_first = if first_tested { first.minus(Number::exactly(*step)) } else { first };
         let (order, sign) = (Order::of(compare)?, Sign::of(ty));
         (sign.is_some() || ty == "b32").then_some(())?;
-        let turns = number::turns(tested_first, *step, order, sign, bound, Width::WORD)?;
+        let turns = turns(tested_first, *step, order, sign, bound, Width::WORD)?;
         let more = if first_tested { *step } else { 0 };
         let (low, high) = match turns {
             ..=1 => (first.low, first.high),

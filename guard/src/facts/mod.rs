@@ -10,6 +10,7 @@
 //! leaves them alone; of those that a loop writes, what its test lets them be in any turn ([`Facts::label`]), or how far
 //! they have come in any ([`Facts::turning`], and [`Facts::turn`] where pointers were checked).
 
+mod counted;
 mod edges;
 mod incoming;
 mod loops;

@@ -387,42 +387,5 @@ pub fn refined(known: Option<Number>, (low, high): (i128, i128), width: Width) -
     })
 }
 
-/// How often a number that begins as `first` and grows by `step` before each test passes it, and once more. What it
-/// begins as is from 0 on, or a step before such a number: one that is further below would wrap around first.
-pub fn turns(
-    first: Number,
-    step: i128,
-    order: Order,
-    sign: Option<Sign>,
-    bound: Number,
-    width: Width,
-) -> Option<i128> {
-    let up = |far: i128| (far + step - 1) / step;
-    let down = |far: i128| (far - step - 1) / -step;
-    let signed = sign == Some(Sign::Signed);
-    let exact = first.low == first.high && bound.low == bound.high;
-    let most = width.most();
-    // Below zero is less than anything that is counted up, where it is meant so.
-    let below = signed && step > 0 && matches!(order, Order::Less | Order::LessOrEqual);
-    let from_zero = bound.low >= 0 || below && bound.low >= -most - 1;
-    let room = from_zero && bound.high + step.abs() < most && first.high + step < most;
-    match order {
-        _ if step == 0 || step.abs() > 1 << (width.0 - 2) || !room => None,
-        Order::Less if step > 0 && sign.is_some() => Some(up(bound.high - first.low)),
-        Order::LessOrEqual if step > 0 && sign.is_some() => Some(up(bound.high + 1 - first.low)),
-        Order::Greater if step < 0 && signed => Some(down(first.high - bound.low)),
-        Order::GreaterOrEqual if step < 0 && signed => Some(down(first.high + 1 - bound.low)),
-        // It has to be met, and not only passed.
-        Order::Differs if exact => {
-            let far = bound.low - first.low;
-            (far % step == 0 && far / step >= 1).then_some(far / step)
-        }
-        Order::Differs if step == -1 && bound.low == bound.high => {
-            (first.low > bound.low).then_some(first.high - bound.low)
-        }
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests;
