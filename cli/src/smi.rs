@@ -81,7 +81,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let queries = !arguments.query_gpu.is_empty() || !arguments.query_compute_apps.is_empty();
     if queries != arguments.format.contains(&Format::Csv) {
         return Err(Failure::new(
-            "--format=csv belongs to --query-gpu and --query-compute-apps, and they to it",
+            "--query-gpu and --query-compute-apps need `--format=csv`, and it needs one of them",
         ));
     }
     let view = look(arguments)?;

@@ -81,6 +81,12 @@ impl Sources {
         self.found(text, line, |places| places.range((line, column)..).next().map(|(_, origin)| origin))
     }
 
+    /// The line in the image's own text of what [waits](Self::place_of_wait) at a line and column of its confined text.
+    pub(crate) fn line_of_wait(&self, text: u64, (line, column): (u32, u32)) -> Option<u32> {
+        let Some(origins) = self.images.get(&text) else { return Some(line) };
+        origins.places.range((line, column)..).next().map(|(_, origin)| origin.line)
+    }
+
     fn found(
         &mut self,
         text: u64,

@@ -400,6 +400,20 @@ impl Remote {
         F: Future<Output = Result<T, Error>> + 'static,
         C: FnOnce(Rc<Context>) -> F + Send + 'static,
     {
+        self.call_telling(None, call)
+    }
+
+    /// The same; tells who calls where it takes for longer than that.
+    pub(crate) fn call_telling<T, F, C>(
+        &self,
+        slow: Option<(Duration, &dyn Fn())>,
+        call: C,
+    ) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + 'static,
+        C: FnOnce(Rc<Context>) -> F + Send + 'static,
+    {
         counted::count(&call);
         let gone = || Error::new(ErrorCode::SessionLost, "the connection to the kernel is gone");
         let (sender, receiver) = mpsc::sync_channel(1);
@@ -411,6 +425,13 @@ impl Remote {
             })
         });
         self.tasks.send(task).map_err(|_| gone())?;
+        if let Some((slow, tell)) = slow {
+            match receiver.recv_timeout(slow) {
+                Ok(answered) => return answered,
+                Err(mpsc::RecvTimeoutError::Timeout) => tell(),
+                Err(mpsc::RecvTimeoutError::Disconnected) => return Err(gone()),
+            }
+        }
         receiver.recv().unwrap_or_else(|_| Err(gone()))
     }
 

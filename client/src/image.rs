@@ -1,6 +1,6 @@
 //! Loaded code.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bulkhead_ring::memory::fill_and_seal;
 use bulkhead_schema::{DataVariable, Error, ErrorCode, Handle, ModuleData, RefusedEntry, Stray};
@@ -12,6 +12,9 @@ use crate::{
     entry::GRID,
     faults::Watched,
 };
+
+/// Loading code for longer than this is told.
+pub const SLOW_LOAD: Duration = Duration::from_secs(5);
 
 /// A loaded image. Unloaded when the image and all of its entries have been dropped.
 #[derive(Clone)]
@@ -233,6 +236,17 @@ impl Session {
     /// `imageRefused` with file, line, column and reason where the guard does not let it in; `imageInvalid` where
     /// it is no image.
     pub fn load_image(&self, image: &[u8]) -> Result<Image, Error> {
+        self.load_image_telling(image, &|| {
+            tracing::info!("loading code takes long: it is large, or kernels of others run on");
+        })
+    }
+
+    /// [`Self::load_image`] that calls `slow` once where it takes for longer than [`SLOW_LOAD`]: what is loaded is compiled, and
+    /// then waits until no kernel runs.
+    ///
+    /// # Errors
+    /// As [`Self::load_image`].
+    pub fn load_image_telling(&self, image: &[u8], slow: &dyn Fn()) -> Result<Image, Error> {
         let bytes = image.len() as u64;
         let (token, socket) = self.inner.remote.call(move |context| async move {
             let mut offer = context.loader()?.offer_image_request();
@@ -247,22 +261,24 @@ impl Session {
         fill_and_seal(memory, image)
             .map_err(|error| Error::new(ErrorCode::OutOfMemory, format!("the image: {error}")))?;
         let stray = self.inner.watch.stray;
-        let (key, entries, mut data, by_name) = self.inner.remote.call(move |context| async move {
-            let mut load = context.loader()?.load_image_request();
-            let (low, high) = token.split_at(8);
-            let half = |half: &[u8]| u64::from_le_bytes(half.try_into().unwrap_or_default());
-            let mut builder = load.get().init_image();
-            builder.set_low(half(low));
-            builder.set_high(half(high));
-            load.get().set_check(stray == Stray::Told);
-            let response = load.send().promise.await.map_err(broken)?;
-            let loaded = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
-            let entries = loaded.get_entries().map_err(broken)?;
-            let entries: Result<Vec<Entry>, Error> = entries.iter().map(Entry::read).collect();
-            let data = ModuleData::read(loaded.get_data().map_err(broken)?);
-            let key = context.hold(Capability::Module(loaded.get_module().map_err(broken)?));
-            Ok((key, entries?, data?, loaded.get_by_name()))
-        })?;
+        let slow = Some((SLOW_LOAD, slow));
+        let (key, entries, mut data, by_name) =
+            self.inner.remote.call_telling(slow, move |context| async move {
+                let mut load = context.loader()?.load_image_request();
+                let (low, high) = token.split_at(8);
+                let half = |half: &[u8]| u64::from_le_bytes(half.try_into().unwrap_or_default());
+                let mut builder = load.get().init_image();
+                builder.set_low(half(low));
+                builder.set_high(half(high));
+                load.get().set_check(stray == Stray::Told);
+                let response = load.send().promise.await.map_err(broken)?;
+                let loaded = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+                let entries = loaded.get_entries().map_err(broken)?;
+                let entries: Result<Vec<Entry>, Error> = entries.iter().map(Entry::read).collect();
+                let data = ModuleData::read(loaded.get_data().map_err(broken)?);
+                let key = context.hold(Capability::Module(loaded.get_module().map_err(broken)?));
+                Ok((key, entries?, data?, loaded.get_by_name()))
+            })?;
         let held = Arc::new(Held { session: self.clone(), key });
         let refused = std::mem::take(&mut data.refused).into();
         let data = self.place_data(data)?;

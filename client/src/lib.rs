@@ -85,7 +85,7 @@ pub use faults::Violations;
 pub use grant::{Peer, Program, Question, Received, RemoteFence, Signal};
 pub use graph::{Graph, GraphWork};
 pub use heap::Heap;
-pub use image::Image;
+pub use image::{Image, SLOW_LOAD};
 pub use launch::{Launch, Parameters};
 pub use ledger::{Column, Ledger};
 pub use lending::{Borrowed, Lending, Recall};

@@ -16,7 +16,7 @@ use std::{
 };
 
 use tracing_subscriber::{
-    filter::Targets,
+    filter::{LevelFilter, Targets},
     fmt::{self, MakeWriter},
     layer::SubscriberExt as _,
     util::SubscriberInitExt as _,
@@ -113,8 +113,29 @@ impl<'a> MakeWriter<'a> for Writer {
 
 /// What is written: `LEVEL` and `TARGET=LEVEL`, with commas between them. What cannot be read asks for nothing.
 fn targets(asked: &str, unless_told: &str) -> Targets {
-    let read = |text: &str| Some(text).filter(|text| !text.is_empty())?.parse().ok();
+    let read =
+        |text: &str| Some(text).filter(|text| !text.is_empty() && misread_of(text).is_none())?.parse().ok();
     read(asked).or_else(|| read(unless_told)).unwrap_or_default()
+}
+
+/// The first part that is neither a level, nor `TARGET=LEVEL`, nor a target of ours.
+fn misread_of(asked: &str) -> Option<&str> {
+    let is_level = |text: &str| text.trim().parse::<LevelFilter>().is_ok();
+    let is_read = |part: &&str| match part.split_once('=') {
+        Some((_, level)) => is_level(level),
+        None => is_level(part) || part.trim().starts_with("bulkhead"),
+    };
+    asked.split(',').find(|part| !is_read(part)).filter(|_| !asked.is_empty())
+}
+
+/// What is said of `BULKHEAD_LOG` where it cannot be read.
+pub fn misread() -> Option<String> {
+    let asked = std::env::var("BULKHEAD_LOG").unwrap_or_default();
+    let part = misread_of(&asked)?;
+    Some(format!(
+        "BULKHEAD_LOG: {part:?} is none of off, error, warn, info, debug, trace, and no TARGET=LEVEL: the log is as if it were \
+         not set"
+    ))
 }
 
 /// Begins to write what `BULKHEAD_LOG` asks for, or else `unless_told`; and what panics say. Each line begins with `mark`.
@@ -161,6 +182,19 @@ pub fn end() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_level_is_told_and_takes_nothing_away() {
+        for asked in ["", "debug", "WARN", "bulkhead::audit", "bulkhead::audit=off,info", "warn, hyper=error"]
+        {
+            assert_eq!(misread_of(asked), None, "{asked}");
+        }
+        for (asked, part) in [("verbose", "verbose"), ("wran", "wran"), ("info,bulkhead=all", "bulkhead=all")]
+        {
+            assert_eq!(misread_of(asked), Some(part), "{asked}");
+            assert_eq!(targets(asked, "warn").to_string(), "warn");
+        }
+    }
 
     #[test]
     fn what_does_not_fit_is_dropped_and_counted_and_nobody_waits() {

@@ -21,6 +21,9 @@ fn main() -> ExitCode {
     }
     let room = make_room_for_descriptors();
     log::begin("warn,bulkhead::audit::session=info", "");
+    if let Some(wrong) = log::misread() {
+        log::say(&wrong);
+    }
     if let Err(error) = room {
         tracing::warn!(%error, "there is no room for many descriptors: clients may have to wait for some");
     }

@@ -27,7 +27,9 @@ pub(crate) struct Told {
 pub(crate) fn told() -> Result<Told, Status> {
     let text = std::env::var_os(VARIABLE).unwrap_or_default();
     let limits = text.to_str().and_then(limits_told).ok_or_else(|| {
-        report::once(&format!("{VARIABLE}: {text:?} is no list of COLUMN=AMOUNT"));
+        report::once(&format!(
+            "{VARIABLE}: {text:?} is no list of COLUMN=AMOUNT, such as `device_bytes=1GiB,streams=8`"
+        ));
         Status::NO_DEVICE
     })?;
     // As long as the process, which has one session.

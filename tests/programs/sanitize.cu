@@ -151,6 +151,10 @@ __global__ void barrier_apart(int *to, int wrong) {
     if (!wrong) __syncthreads();
 }
 
+__global__ void barriers_in_a_line(int *to, int wrong) {
+    if (wrong && threadIdx.x >= 32) { __syncthreads(); to[threadIdx.x] = 7; } else { to[threadIdx.x] = 5; __syncthreads(); } // one line
+}
+
 // Half of each warp waits for its other half, which waits for the block.
 __global__ void never_met(int *to, int wrong) {
     if (wrong && threadIdx.x % 32 >= 16) {
@@ -216,6 +220,7 @@ int main(int argc, char **argv) {
     if (runs("unlocked")) unlocked<<<1, THREADS>>>(to, wrong("unlocked"));
     if (runs("barrier_exited")) barrier_exited<<<1, THREADS>>>(to, wrong("barrier_exited"));
     if (runs("barrier_apart")) barrier_apart<<<1, THREADS>>>(to, wrong("barrier_apart"));
+    if (runs("barriers_in_a_line")) barriers_in_a_line<<<1, THREADS>>>(to, wrong("barriers_in_a_line"));
     if (runs("never_met")) never_met<<<1, THREADS>>>(to, wrong("never_met"));
     if (runs("lanes_exited")) lanes_exited<<<1, 32>>>(to, wrong("lanes_exited"));
     if (runs("own_lane")) own_lane<<<1, 32>>>(to, wrong("own_lane"));

@@ -18,7 +18,7 @@ use bulkhead_tests::{
     kernel::{Kernel, on_gpu},
     neighbour::Neighbour,
     patience::{PATIENCE, until, within},
-    process,
+    place, process,
     tenant::{NEW, PAGE_BYTES, Tenant},
 };
 
@@ -299,4 +299,21 @@ fn status_tells_for_how_long_a_kernel_has_run() {
         drop((running, word, runaway));
         kernel.without(&["runaway"]);
     }
+}
+
+/// Loading waits until no kernel runs, and a kernel that runs on is ended for it after a while.
+#[test]
+fn a_program_that_waits_for_others_kernels_is_told_why() {
+    let kernel = Kernel::with(&["--loading-seconds", "7"]);
+    let runaway = Tenant::new(&kernel, "runaway");
+    let word = runaway.session.allocate(4).unwrap();
+    let running = runaway.runs(word.address());
+    let mut command = kernel.run_command(&place::program("vecadd"));
+    let done = process::run(&mut command, PATIENCE);
+    let told = "loading code takes long";
+    assert!(done.code() == Some(0) && done.stderr.matches(told).count() == 1, "{}", done.told());
+    let error = runaway.session.wait(running.fence()).unwrap_err();
+    assert_eq!(error.code, ErrorCode::LaunchTimeout, "{error}");
+    let done = process::run(&mut kernel.run_command(&place::program("vecadd")), PATIENCE);
+    assert!(done.code() == Some(0) && !done.stderr.contains(told), "{}", done.told());
 }

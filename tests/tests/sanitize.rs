@@ -87,6 +87,7 @@ fn each_mistake_is_told_once_with_its_line_its_count_and_the_other_thread() {
             vec![two(sync, "barrierWithoutExited", ["// barrier exited", "} // barrier exited's end"], 1)],
         ),
         ("barrier_apart", vec![two(sync, "barrierApart", ["// barrier apart", "// elsewhere"], 1)]),
+        ("barriers_in_a_line", vec![two(sync, "barrierApart", ["// one line"; 2], 1)]),
         ("lanes_exited", vec![two(sync, "lanesExited", ["// lanes exited", "} // lanes exited's end"], 16)]),
         ("own_lane", vec![told(sync, "ownLaneNotNamed", "// own lane", "mask 0xffff ", 16)]),
         (

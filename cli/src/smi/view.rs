@@ -124,8 +124,9 @@ impl Card {
 /// The most memory that a session of this environment may have.
 fn limit() -> Result<u64, Failure> {
     let text = env::var(LIMITS).unwrap_or_default();
-    let told = limits_told(&text)
-        .ok_or_else(|| Failure::new(format!("{LIMITS}: {text:?} is no list of COLUMN=AMOUNT")))?;
+    let told = limits_told(&text).ok_or_else(|| {
+        Failure::new(format!("{LIMITS}: {text:?} is no list of COLUMN=AMOUNT, such as `device_bytes=1GiB`"))
+    })?;
     Ok(told
         .iter()
         .filter(|(column, _)| *column == DEVICE_BYTES)

@@ -47,6 +47,16 @@ fn has_no_ptx(driver: &Driver, content: &[u8]) -> bool {
     Image::read(content).is_ok_and(|image| image.check_ptx_for(architecture).is_err())
 }
 
+/// What somebody is told who waits for code.
+fn slow(domain: Domain) -> &'static str {
+    match domain {
+        Domain::Guarded => {
+            "loading code takes long: it is large, or kernels of others run on (`bulkhead status` says whose: busy)"
+        }
+        Domain::Isolated => "loading code takes long",
+    }
+}
+
 /// Loads an image, and says nothing where that fails.
 pub(crate) fn load_quietly(
     driver: &'static Driver,
@@ -60,40 +70,42 @@ pub(crate) fn load_quietly(
             return Err((Status::NO_BINARY_FOR_GPU, text));
         }
     }
-    let image = driver.session.load_image(content).map_err(|error| {
-        let text = match error.code {
-            ErrorCode::ImageRefused => format!("{error}{}", elsewhere(driver)),
-            _ => error.to_string(),
-        };
-        let status = match error.code {
-            // The image has PTX, but none for this device.
-            ErrorCode::NotFound => Status::NO_BINARY_FOR_GPU,
-            // As in a guarded session, where nobody is asked.
-            ErrorCode::ImageRefused if has_no_ptx(driver, content) => Status::NO_BINARY_FOR_GPU,
-            ErrorCode::Internal
-            | ErrorCode::InvalidArgument
-            | ErrorCode::InvalidHandle
-            | ErrorCode::NotPermitted
-            | ErrorCode::NotSupported
-            | ErrorCode::OutOfMemory
-            | ErrorCode::LimitReached
-            | ErrorCode::ImageInvalid
-            | ErrorCode::ImageRefused
-            | ErrorCode::LaunchResources
-            | ErrorCode::DeviceLost
-            | ErrorCode::SessionLost
-            | ErrorCode::Protocol
-            | ErrorCode::TimedOut
-            | ErrorCode::Unavailable
-            | ErrorCode::Version
-            | ErrorCode::Revoked
-            | ErrorCode::WorkLost
-            | ErrorCode::LaunchTimeout
-            | ErrorCode::Trapped
-            | ErrorCode::AssertionFailed => Status::of(&error),
-        };
-        (status, text)
-    })?;
+    let image = driver.session.load_image_telling(content, &|| report::once(slow(driver.domain))).map_err(
+        |error| {
+            let text = match error.code {
+                ErrorCode::ImageRefused => format!("{error}{}", elsewhere(driver)),
+                _ => error.to_string(),
+            };
+            let status = match error.code {
+                // The image has PTX, but none for this device.
+                ErrorCode::NotFound => Status::NO_BINARY_FOR_GPU,
+                // As in a guarded session, where nobody is asked.
+                ErrorCode::ImageRefused if has_no_ptx(driver, content) => Status::NO_BINARY_FOR_GPU,
+                ErrorCode::Internal
+                | ErrorCode::InvalidArgument
+                | ErrorCode::InvalidHandle
+                | ErrorCode::NotPermitted
+                | ErrorCode::NotSupported
+                | ErrorCode::OutOfMemory
+                | ErrorCode::LimitReached
+                | ErrorCode::ImageInvalid
+                | ErrorCode::ImageRefused
+                | ErrorCode::LaunchResources
+                | ErrorCode::DeviceLost
+                | ErrorCode::SessionLost
+                | ErrorCode::Protocol
+                | ErrorCode::TimedOut
+                | ErrorCode::Unavailable
+                | ErrorCode::Version
+                | ErrorCode::Revoked
+                | ErrorCode::WorkLost
+                | ErrorCode::LaunchTimeout
+                | ErrorCode::Trapped
+                | ErrorCode::AssertionFailed => Status::of(&error),
+            };
+            (status, text)
+        },
+    )?;
     profile::keep(content);
     let failed = |status: Status| (status, format!("{status:?}"));
     let mut functions = Vec::new();
