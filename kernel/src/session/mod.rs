@@ -369,10 +369,27 @@ impl Session {
             self.phase.send_modify(|_| {});
             self.link().ended().await;
         }
+        if let Ok(error) = ended.try_recv() {
+            self.note_ended(&error);
+        }
         lapse.expected.set(true);
         drop(lapse);
         self.closed();
         self.gone().await;
+    }
+
+    /// The executor had ended it, and its client heard that first, and left: whoever reads the log wants to know why.
+    fn note_ended(&self, error: &Error) {
+        if error.code == ErrorCode::SessionLost {
+            return;
+        }
+        if let Some(unsaid) = self.party.line() {
+            tracing::info!(
+                target: "bulkhead::audit::session",
+                session = self.id, name = self.name, pid = self.pid, code = format!("{:?}", error.code),
+                why = error.message, unsaid, "session had been ended"
+            );
+        }
     }
 
     /// Ends an executor that is its alone, and waits until the process is gone, and with it all that was the device's.
