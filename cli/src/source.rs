@@ -82,7 +82,7 @@ impl Sources {
     }
 
     /// The line in the image's own text of what [waits](Self::place_of_wait) at a line and column of its confined text.
-    pub(crate) fn line_of_wait(&self, text: u64, (line, column): (u32, u32)) -> Option<u32> {
+    pub(crate) fn line_of_wait(&self, text: u64, line: u32, column: u32) -> Option<u32> {
         let Some(origins) = self.images.get(&text) else { return Some(line) };
         origins.places.range((line, column)..).next().map(|(_, origin)| origin.line)
     }

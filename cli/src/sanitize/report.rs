@@ -139,9 +139,8 @@ fn of_finding(finding: &Finding, sources: &mut Sources) -> Option<Wrong> {
         Some(Elsewhere { at, text, block: other.block, thread: other.thread })
     });
     // The guard's versions of a loop have the same waits in several places. A line may have several waits.
-    let same = other.as_ref().and(finding.other).map(|other| {
-        sources.line_of_wait(finding.text, finding.at) == sources.line_of_wait(finding.text, other.at)
-    });
+    let wait = |(line, column)| sources.line_of_wait(finding.text, line, column);
+    let same = other.as_ref().and(finding.other).map(|other| wait(finding.at) == wait(other.at));
     match finding.mistake {
         Mistake::BarrierApart if same != Some(false) => return None,
         Mistake::NeverMet if same == Some(true) => return None,
