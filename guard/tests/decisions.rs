@@ -346,3 +346,20 @@ fn a_parameter_behind_a_register_is_read_as_widely_as_it_is_aligned() {
     let store = "st.param.u32 [%bh_a], 1;\n    mov.u32 %r0, 1;";
     assert_ne!(findings(&text(".align 4 .b8 bh_v_n[64]", store)), Vec::<String>::new());
 }
+
+/// An address in one memory leads nowhere in another.
+#[test]
+fn an_access_goes_to_the_memory_that_its_variable_is_in() {
+    let lead = "mov.b64 %bh_o, bh_v___nv_table;\n    sub.s64 %bh_a, %d2, %bh_o;\n    cvt.u32.u64 %bh_lo, %bh_a;\n    \
+                min.u32 %bh_lo, %bh_lo, 60;\n";
+    for (variable, last) in [("bh_v_l", 20), ("bh_v_s", 8188), ("bh_v_n", 0)] {
+        let other = lead.replace("bh_v___nv_table", variable).replace(", 60;", &format!(", {last};"));
+        refused(&instead(&alone(), lead, &other), NO_SEQUENCE);
+    }
+    let lead = "mov.b64 %bh_o, bh_v_l;\n    sub.s64 %bh_a, %d1, %bh_o;\n    add.s64 %bh_a, %bh_a, 4;\n    \
+                cvt.u32.u64 %bh_lo, %bh_a;\n    min.u32 %bh_lo, %bh_lo, 20;\n";
+    for (variable, last) in [("bh_v___nv_table", 60), ("bh_v_s", 8188), ("bh_v_n", 0)] {
+        let other = lead.replace("bh_v_l", variable).replace(", 20;", &format!(", {last};"));
+        refused(&instead(&alone(), lead, &other), NO_SEQUENCE);
+    }
+}

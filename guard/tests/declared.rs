@@ -146,6 +146,12 @@ fn an_entry_is_called_as_the_tenant_calls_it_behind_a_prefix() {
 }
 
 #[test]
+fn an_entry_has_no_attributes() {
+    let attributes = instead(".entry bh_e_k", ".entry .attribute(.unified(1, 2)) bh_e_k");
+    refused(&attributes, "something other than an entry with a body");
+}
+
+#[test]
 fn parameters_are_plain_and_together_as_many_bytes_as_there_may_be() {
     let parameter = |declared: &str| {
         let text = instead("    .param .u32 bh_v_n,", &format!("    .param {declared},"));
@@ -162,6 +168,8 @@ fn parameters_are_plain_and_together_as_many_bytes_as_there_may_be() {
     {
         refused(&parameter(declared), "a parameter of this kind");
     }
+    let register = instead("    .param .u32 bh_v_n,", "    .reg .u32 bh_v_n,");
+    refused(&register, "a parameter of this kind");
     let again = parameter(".u32 bh_v_n").replacen(
         ".param .u32 bh_v_n,",
         ".param .u32 bh_v_n,\n    .param .u32 bh_v_n,",
