@@ -229,3 +229,137 @@ fn nothing_names_the_guards_own_variable() {
         assert!(padded(body).len() > without.len(), "{body}: {:?}", padded(body));
     }
 }
+
+/// The confined entry with the first of these lines replaced.
+#[track_caller]
+fn instead(text: &str, from: &str, to: &str) -> String {
+    assert!(text.contains(from), "no `{from}` in\n{text}");
+    text.replacen(from, to, 1)
+}
+
+const NO_SEQUENCE: &str = "an access that no sequence confines";
+
+/// What is confined is one register; through another of the guard's nothing goes.
+#[test]
+fn an_access_goes_through_the_register_that_was_confined() {
+    let text = alone();
+    for other in ["%bh_lo", "%bh_hi", "%bh_low", "%bh_top", "%bh_base", "%bh_n"] {
+        let access = format!("st.shared.u32 [{other}+1024]");
+        refused(&instead(&text, "st.shared.u32 [%bh_s+1024]", &access), NO_SEQUENCE);
+    }
+    refused(&instead(&text, "st.shared.u32 [%bh_s+1024]", "st.shared.u32 [%bh_s+1026]"), NO_SEQUENCE);
+    for other in ["%bh_o", "%bh_k", "%bh_a+4", "%bh_a+-4"] {
+        refused(&instead(&text, "st.local.u32 [%bh_a]", &format!("st.local.u32 [{other}]")), NO_SEQUENCE);
+        refused(
+            &instead(&text, "ld.const.u32 %r3, [%bh_a]", &format!("ld.const.u32 %r3, [{other}]")),
+            NO_SEQUENCE,
+        );
+    }
+    for variable in
+        [".extern .shared .align 16 .b8 s[];", ".shared .align 16 .b8 s[64];\n.shared .align 16 .b8 t[64];"]
+    {
+        let text = shared(variable, "st.shared.u32 [%r1], %r1;");
+        let access = text.lines().find(|line| line.contains("st.shared.u32 [%bh_s")).unwrap();
+        assert_eq!(findings(&text), Vec::<String>::new());
+        for other in ["%bh_lo", "%bh_low", "%bh_top"] {
+            refused(&instead(&text, access, &access.replace("%bh_s", other)), NO_SEQUENCE);
+        }
+    }
+}
+
+/// What is confined of an access of shared memory through a number that nothing is known of.
+fn shared(variables: &str, access: &str) -> String {
+    let source = format!(
+        ".version 8.0\n.target sm_75\n.address_size 64\n{variables}\n.visible .entry k(.param .u64 n)\n{{\n\
+         .reg .b32 %r<4>;\n.reg .b64 %d<4>;\n.reg .b16 %h<2>;\nld.param.u32 %r1, [n];\nld.param.u64 %d1, [n];\nmov.u16 %h1, 0;\n{access}\nret;\n}}\n"
+    );
+    print(&parse(&source).and_then(|module| bulkhead_guard::confine(&module)).unwrap())
+}
+
+#[test]
+fn a_byte_of_shared_memory_is_aligned_anyhow() {
+    let (fixed, dynamic) = (".shared .align 16 .b8 s[64];", ".extern .shared .align 16 .b8 s[];");
+    let two = ".shared .align 16 .b8 s[64];\n.shared .align 16 .b8 t[64];";
+    for variables in [fixed, dynamic, two] {
+        for base in ["%r1", "%d1"] {
+            let byte = shared(variables, &format!("st.shared.u8 [{base}], %h1;"));
+            assert_eq!(findings(&byte), Vec::<String>::new(), "{byte}");
+            assert!(!byte.contains("and.b32 %bh_s, %bh_s, -"), "{byte}");
+            let half = shared(variables, &format!("st.shared.u16 [{base}], %h1;"));
+            assert_eq!(findings(&half), Vec::<String>::new(), "{half}");
+            refused(&instead(&half, "    and.b32 %bh_s, %bh_s, -2;\n", ""), NO_SEQUENCE);
+        }
+    }
+}
+
+/// Where a mask and an offset lead at most is the last place.
+#[test]
+fn a_mask_reaches_up_to_the_last_byte() {
+    let source = written::SOURCE
+        .replace("s[8192]", "s[1500]")
+        .replace("[%r3], %r1;", "[%r3+8], %r1;\n    st.shared.u32 [%r3], %r1;");
+    let text = print(&parse(&source).and_then(|module| bulkhead_guard::confine(&module)).unwrap());
+    // Of 2,064 bytes from 2,048 on.
+    let text = instead(&text, "st.shared.u32 [%bh_s+2056]", "st.shared.u32 [%bh_s+2060]");
+    let mask =
+        |most: u32| instead(&text, "and.b32 %bh_s, %bh_s, 2032;", &format!("and.b32 %bh_s, %bh_s, {most};"));
+    for most in [2032, 2044, 2048] {
+        assert_eq!(findings(&mask(most)), Vec::<String>::new(), "{most}");
+    }
+    for most in [2046, 2049, 2052] {
+        refused(&mask(most), NO_SEQUENCE);
+    }
+}
+
+#[test]
+fn a_place_in_shared_memory_is_taken_from_a_variable_there() {
+    let text = instead(&alone(), "mov.b32 %bh_s, %r2;", "mov.b32 %bh_s, bh_v_s;");
+    let min = "    min.u32 %bh_s, %bh_s, 8188;\n";
+    let text = instead(&text, min, &format!("{min}    and.b32 %bh_s, %bh_s, -4;\n"));
+    assert_eq!(findings(&text), Vec::<String>::new(), "{text}");
+    for other in ["bh_v_l", "bh_v___nv_table", "bh_v_n"] {
+        refused(&instead(&text, "mov.b32 %bh_s, bh_v_s;", &format!("mov.b32 %bh_s, {other};")), NO_SEQUENCE);
+    }
+}
+
+/// Parameters are read only, and aligned as they are declared.
+#[test]
+fn a_parameter_behind_a_register_is_read_as_widely_as_it_is_aligned() {
+    let text = |parameter: &str, access: &str| {
+        let body = format!(
+            "mov.u64 %d1, bh_v_n;\n    mov.b64 %bh_o, bh_v_n;\n    sub.s64 %bh_a, %d1, %bh_o;\n    cvt.u32.u64 %bh_lo, %bh_a;\n    \
+             min.u32 %bh_lo, %bh_lo, 60;\n    and.b32 %bh_lo, %bh_lo, -4;\n    cvt.u64.u32 %bh_a, %bh_lo;\n    \
+             add.s64 %bh_a, %bh_o, %bh_a;\n    {access}"
+        );
+        with_parameter(parameter, &body)
+    };
+    let load = "ld.param.u32 %r0, [%bh_a];\n    mov.u32 %r0, 1;";
+    for align in [4, 8, 16] {
+        let text = text(&format!(".align {align} .b8 bh_v_n[64]"), load);
+        assert_eq!(findings(&text), Vec::<String>::new(), "{text}");
+    }
+    for align in [1, 2] {
+        refused(&text(&format!(".align {align} .b8 bh_v_n[64]"), load), NO_SEQUENCE);
+    }
+    let store = "mov.u32 %r0, 1;\n    st.param.u32 [%bh_a], %r0;";
+    assert_ne!(findings(&text(".align 4 .b8 bh_v_n[64]", store)), Vec::<String>::new());
+    let store = "st.param.u32 [%bh_a], 1;\n    mov.u32 %r0, 1;";
+    assert_ne!(findings(&text(".align 4 .b8 bh_v_n[64]", store)), Vec::<String>::new());
+}
+
+/// An address in one memory leads nowhere in another.
+#[test]
+fn an_access_goes_to_the_memory_that_its_variable_is_in() {
+    let lead = "mov.b64 %bh_o, bh_v___nv_table;\n    sub.s64 %bh_a, %d2, %bh_o;\n    cvt.u32.u64 %bh_lo, %bh_a;\n    \
+                min.u32 %bh_lo, %bh_lo, 60;\n";
+    for (variable, last) in [("bh_v_l", 20), ("bh_v_s", 8188), ("bh_v_n", 0)] {
+        let other = lead.replace("bh_v___nv_table", variable).replace(", 60;", &format!(", {last};"));
+        refused(&instead(&alone(), lead, &other), NO_SEQUENCE);
+    }
+    let lead = "mov.b64 %bh_o, bh_v_l;\n    sub.s64 %bh_a, %d1, %bh_o;\n    add.s64 %bh_a, %bh_a, 4;\n    \
+                cvt.u32.u64 %bh_lo, %bh_a;\n    min.u32 %bh_lo, %bh_lo, 20;\n";
+    for (variable, last) in [("bh_v___nv_table", 60), ("bh_v_s", 8188), ("bh_v_n", 0)] {
+        let other = lead.replace("bh_v_l", variable).replace(", 20;", &format!(", {last};"));
+        refused(&instead(&alone(), lead, &other), NO_SEQUENCE);
+    }
+}

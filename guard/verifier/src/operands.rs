@@ -105,3 +105,6 @@ fn scalar(operand: &Operand) -> bool {
             | Operand::Float64(_)
     )
 }
+
+#[cfg(test)]
+mod tests;

@@ -338,3 +338,6 @@ fn is_protected(lead: &[&Instruction]) -> bool {
     lead.iter()
         .any(|found| matches!(found.operands.get(2), Some(Operand::Register(name)) if name == "%bh_gmask"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,3 +10,6 @@ pub mod value;
 
 pub use transfer::{Bounding, Known};
 pub use value::{Proof, Root, SharedKey};
+
+#[cfg(test)]
+pub(crate) mod tests;

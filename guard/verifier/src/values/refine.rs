@@ -241,3 +241,6 @@ fn compared<'a>(
     }
     Some((holds, fails))
 }
+
+#[cfg(test)]
+mod tests;

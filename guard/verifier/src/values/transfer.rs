@@ -344,3 +344,6 @@ pub(crate) fn power(operand: &Operand) -> Option<Number> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -246,3 +246,6 @@ pub enum Proof<'a> {
     /// A check before the turns of a loop.
     Checked,
 }
+
+#[cfg(test)]
+mod tests;

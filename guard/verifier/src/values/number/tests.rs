@@ -219,3 +219,78 @@ fn an_immediate_is_what_its_low_bits_are() {
         assert_eq!(Sign::Unsigned.immediate(value, WIDTH), fits.then(|| unsigned(value)));
     }
 }
+
+/// Where a thread is along x, in blocks of 1,024.
+fn thread() -> Number {
+    Number { most: Most::thread(0), ..Number::between(0, 1023) }
+}
+
+#[test]
+fn a_multiple_of_where_a_thread_is_says_where_that_is() {
+    let times = |factor| Number { most: Most::thread(0).times(factor), ..Number::between(0, 1023 * factor) };
+    for factor in [3, 5] {
+        assert_eq!(thread().times(Number::exactly(factor)), times(factor));
+        assert_eq!(Number::exactly(factor).times(thread()), times(factor));
+    }
+    assert_eq!(thread().times(Number::between(2, 3)), Number::between(0, 3 * 1023));
+    assert_eq!(Number::between(2, 3).times(thread()), Number::between(0, 3 * 1023));
+    assert_eq!(thread().times(Number::between(-3, -3)), Number::between(-3 * 1023, 0));
+    assert_eq!(thread().times(thread()), Number::between(0, 1023 * 1023));
+}
+
+#[test]
+fn of_either_number_is_known_what_is_known_of_both() {
+    assert_eq!(thread().or(thread()), thread());
+    assert_eq!(thread().or(Number::between(0, 7)), Number::between(0, 1023));
+    assert_eq!(Number::exactly(4).or(Number::exactly(8)), Number::between(4, 8).with_zeros(2));
+}
+
+#[test]
+fn of_one_number_is_known_what_either_says() {
+    let between = Number::between;
+    assert_eq!(between(0, 5).with(between(3, 9)), between(3, 5));
+    assert_eq!(between(0, 5).with(between(5, 9)), between(5, 5));
+    assert_eq!(between(0, 5).with_zeros(1).with(between(0, 9).with_zeros(2)), between(0, 5).with_zeros(2));
+    // Nobody comes there.
+    assert_eq!(between(0, 5).with(between(6, 9)), between(0, 5));
+    assert_eq!(thread().with(between(1, 1023)), Number { low: 1, ..thread() });
+    assert_eq!(thread().with(between(0, 7)), between(0, 7));
+}
+
+#[test]
+fn what_says_no_more_holds_the_other() {
+    let known = Number::between(2, 8).with_zeros(1);
+    for (low, high, zeros, holds) in [
+        (2, 8, 1, true),
+        (1, 8, 1, true),
+        (2, 9, 1, true),
+        (2, 8, 0, true),
+        (3, 8, 1, false),
+        (2, 7, 1, false),
+        (2, 8, 2, false),
+    ] {
+        assert_eq!(Number::between(low, high).with_zeros(zeros).holds(known), holds);
+        assert_eq!(Number::between(low, high).with_zeros(zeros).implied_by(known), holds);
+    }
+    let claimed = Number { most: Most::thread(0), ..Number::between(0, 1023) };
+    assert!(claimed.implied_by(thread()) && claimed.plain().implied_by(thread()));
+    assert!(!claimed.implied_by(Number::between(0, 1023)) && claimed.holds(Number::between(0, 1023)));
+    assert!(!claimed.implied_by(Number { high: 1024, ..thread() }));
+}
+
+#[test]
+fn what_does_not_depend_on_where_a_thread_is_is_plain() {
+    assert!(Number::between(0, 7).is_plain() && thread().plain().is_plain());
+    assert!(!thread().is_plain());
+    assert!(!Number { most: Most::constant(6), ..Number::between(0, 7) }.is_plain());
+}
+
+#[test]
+fn nothing_further_off_than_far_is_looked_at() {
+    let (fits, whole) = (|number: Number| number.fits() == Some(number), Number::between(-FAR, FAR - 1));
+    assert!(fits(whole) && fits(Number { high: FAR, ..whole }));
+    assert!(!fits(Number { low: -FAR - 1, ..whole }) && !fits(Number { high: FAR + 1, ..whole }));
+    let most = |constant| Number { most: Most::constant(constant), ..whole };
+    assert!(fits(most(-FAR)) && !fits(most(-FAR - 1)));
+    assert!(!fits(most(FAR + 1)));
+}
