@@ -306,6 +306,9 @@ fn what_bounds_a_parameter_is_four_lines_one_behind_the_other() {
             assert_eq!(bound(&lines).iter().any(Option::is_some), is_loaded_again, "{lines:?}");
         }
     }
+    // What lies behind a register may be another word the second time.
+    let behind = |line: &str| line.replace("[a+4]", "[%d0+4]");
+    assert_eq!(bound(&[&behind(LOAD), TEST, END, &behind(OWN)]), [None; 4]);
     // The most that a number may be that is the same signed and unsigned.
     assert_eq!(
         bound(&[LOAD, "setp.gt.u32 %bh_q, %bh_lo, 2147483647;", END, OWN])[3],
