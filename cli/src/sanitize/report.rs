@@ -295,7 +295,8 @@ fn of_astray(astray: &str, sources: &mut Sources) -> (Vec<Wrong>, u64) {
         };
         let kernel = text("entry");
         let times = record["times"].as_u64().unwrap_or(1);
-        let key = (kernel.clone(), at.clone(), kind);
+        // `b[i] = a[i]` may go astray twice.
+        let key = (kernel.clone(), at.clone(), kind, verb(&what));
         let index = *by_line.entry(key).or_insert(wrong.len());
         match wrong.get_mut(index) {
             Some(known) => known.count = known.count.saturating_add(times),
@@ -314,6 +315,11 @@ fn of_astray(astray: &str, sources: &mut Sources) -> (Vec<Wrong>, u64) {
         }
     }
     (wrong, left_out)
+}
+
+/// What is done there: `read`, `write`, `atomic`.
+fn verb(what: &str) -> String {
+    what.split_whitespace().next().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
@@ -364,6 +370,7 @@ mod tests {
         let astray = record(3, 4, "read of 4 bytes at 0x10: 0 bytes behind the end of 8 bytes at 0x8")
             + &record(3, 5, "read of 4 bytes at 0x14: 4 bytes behind the end of 8 bytes at 0x8")
             + &record(3, 6, "read of 4 bytes at 0x15: misaligned")
+            + &record(3, 4, "write of 4 bytes at 0x30: 8 bytes behind the end of 8 bytes at 0x20")
             + "no record\n{\"more\":7}\n{\"unlooked\":\"far\"}\n{\"unlooked\":\"far\"}\n";
         let failed =
             "{\"call\":\"cuMemFree_v2\",\"code\":1,\"name\":\"E\",\"what\":\"invalid\",\"by\":null}\n";
@@ -371,10 +378,10 @@ mod tests {
         let report = Report::of(&Findings::default(), &astray, &calls, &mut Sources::default(), Device::Told);
         let told: Vec<_> =
             report.wrong.iter().map(|wrong| (wrong.kind, wrong.count, wrong.thread[0])).collect();
-        assert_eq!(told, [("astray", 2, 4), ("misaligned", 1, 6)]);
+        assert_eq!(told, [("astray", 2, 4), ("misaligned", 1, 6), ("astray", 1, 4)]);
         assert_eq!(report.wrong[0].what, "read of 4 bytes at 0x10: 0 bytes behind the end of 8 bytes at 0x8");
         assert_eq!((report.calls.len(), report.calls[0].call.as_str()), (1, "cuMemFree_v2"));
-        assert_eq!((report.errors(false), report.errors(true)), (2 + 7, 2 + 7 + 1));
+        assert_eq!((report.errors(false), report.errors(true)), (3 + 7, 3 + 7 + 1));
         let document = crate::sanitize::json::document(&report, false);
         assert_eq!(document["notLookedAt"], serde_json::json!(["far"]));
     }
