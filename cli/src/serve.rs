@@ -12,7 +12,7 @@ use bulkhead_kernel::{
     Cells, Config, Counted, ExecutorSource, Limits, ProtectedModule, Quota, Relay, Tenant,
     arguments::{self, counted, limit, size, tenant, uids},
 };
-use bulkhead_mm::{Amounts, ProtectedWindow, Resource};
+use bulkhead_mm::{Amounts, PAGE_BYTES, ProtectedWindow, Resource};
 use bulkhead_schema::limits::{HOST_BYTES_MAX, MODULE_NAME_BYTES_MAX, is_module_name};
 use clap::{Args, ValueEnum};
 
@@ -473,12 +473,9 @@ fn quota(quota: Quota, limits: &[(Counted, u64)]) -> Quota {
 }
 
 /// A number of bytes, as people write it.
-/// What a device gives sessions is counted in pieces of this.
-const DEVICE_PIECE: u64 = 2 << 20;
-
 fn device_memory(text: &str) -> Result<u64, String> {
     match size(text)? {
-        0..DEVICE_PIECE => {
+        0..PAGE_BYTES => {
             Err("the device gives memory in pieces of 2 MiB: no session could allocate anything".to_owned())
         }
         bytes => Ok(bytes),

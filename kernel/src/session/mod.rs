@@ -380,7 +380,9 @@ impl Session {
 
     /// The executor had ended it, and its client heard that first, and left: whoever reads the log wants to know why.
     fn note_ended(&self, error: &Error) {
-        if error.code == ErrorCode::SessionLost {
+        // What the kernel ended it for, the executor says again.
+        let said = self.why_over.borrow().as_ref().is_some_and(|why| why.code == error.code);
+        if said || error.code == ErrorCode::SessionLost {
             return;
         }
         if let Some(unsaid) = self.party.line() {

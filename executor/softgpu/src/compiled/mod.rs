@@ -65,6 +65,9 @@ const THREADS_BEFORE_GANGS: u64 = 1 << 15;
 /// Operations of an entry that is compiled at most: beyond that it takes seconds.
 const OPERATIONS_MAX: usize = 1 << 16;
 
+/// Registers of one: for each of its basic blocks there are as many bits, several times.
+const REGISTERS_MAX: usize = 1 << 15;
+
 /// Bytes of compiled code for an operation, about.
 const BYTES_PER_OPERATION: u64 = 64;
 
@@ -129,7 +132,7 @@ impl Compiled {
     fn compile(&self, program: &Arc<Program>, block: [u32; 3]) {
         self.code.get_or_init(|| {
             let started = Instant::now();
-            if program.code.len() > OPERATIONS_MAX {
+            if program.code.len() > OPERATIONS_MAX || program.widths.len() > REGISTERS_MAX {
                 return None;
             }
             let lanes = gang_lanes(block).filter(|_| program.code.len() <= GANG_OPERATIONS_MAX);
