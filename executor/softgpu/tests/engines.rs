@@ -453,6 +453,15 @@ fn what_a_debug_build_inlines_may_have_many_registers() {
         machine.run(entry.id, 1, 1, &at.to_le_bytes()).unwrap();
         assert_eq!(machine.download_u32(at, 1), [REGISTERS as u32 - 1], "{engine:?}");
     }
+    // What compiling takes grows with registers and basic blocks together: beyond some it is left.
+    for (registers, is_compiled) in [(30_000, true), (40_000, false)] {
+        let machine = &mut Machine::of(Engine::Compiled);
+        let at = machine.upload_u32(&[0]);
+        let entry = machine.entry(&chain(registers));
+        machine.run(entry.id, 1, 1, &at.to_le_bytes()).unwrap();
+        assert_eq!(machine.download_u32(at, 1), [registers as u32 - 1]);
+        assert_eq!(machine.gpu.is_compiled(entry.id).unwrap(), is_compiled, "{registers}");
+    }
     let refused = Machine::new().gpu.load(&chain(1 << 17)).unwrap_err();
     assert!(refused.to_string().contains("too many registers"), "{refused}");
 }
