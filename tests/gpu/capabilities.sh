@@ -34,6 +34,11 @@ if [ "${1:-}" = --carry ]; then
             name=$(basename "$binary")
             cp "$binary" "$folder/deps/${name%-*}" && strip "$folder/deps/${name%-*}"
         done
+    # What these tests start.
+    # shellcheck disable=SC2046 # a list
+    tests/programs.sh --carry "$folder/programs" $(for test in $tests; do
+        grep -rhoE '\bprogram\("[a-z_]+"\)' "tests/tests/$test" "tests/tests/$test.rs" 2>/dev/null
+    done | cut -d'"' -f2 | sort -u) || exit 1
     du -sh "$folder"
     exit 0
 fi
@@ -43,6 +48,7 @@ shift
 export BULKHEAD_TESTS_BUILT=1 BULKHEAD_TESTS_BACKEND=cuda
 BULKHEAD_TESTS_REPOSITORY=$(cd "$(dirname "$0")/../.." && pwd)
 export BULKHEAD_TESTS_REPOSITORY
+[ -e "$BULKHEAD_TESTS_REPOSITORY/tests/programs/bin" ] || ln -s "$folder/programs" "$BULKHEAD_TESTS_REPOSITORY/tests/programs/bin"
 ended=0
 for test in ${*:-$tests}; do
     log=$(mktemp)
