@@ -73,6 +73,7 @@ fn kind(code: u32, line: u32, words: [u64; 3], texts: [String; 3]) -> Option<Vio
         }
         10 => ViolationKind::Unlooked,
         9 => ViolationKind::Free { address: first },
+        11 => ViolationKind::Stack { bytes: u32::try_from(first).unwrap_or(u32::MAX) },
         7 => ViolationKind::Part { lanes: u32::try_from(first & u64::from(u32::MAX)).unwrap_or_default() },
         _ => return None,
     })

@@ -46,6 +46,11 @@ pub enum ViolationKind {
         /// What the pointer is.
         pointer: u64,
     },
+    /// Its functions called themselves more deeply than its stack holds, and it ended.
+    Stack {
+        /// What the stack has.
+        bytes: u32,
+    },
     /// It came to an instruction for whole warps (`mma`, `ldmatrix` and their like) without all of its warp, and ended.
     Part {
         /// The lanes that were there.
@@ -110,6 +115,7 @@ impl ViolationKind {
             | Self::Breakpoint
             | Self::Assertion { .. }
             | Self::Nobody { .. }
+            | Self::Stack { .. }
             | Self::Part { .. } => true,
             Self::Global { .. }
             | Self::Heap { .. }
@@ -222,6 +228,14 @@ impl fmt::Display for Violation {
             ViolationKind::Nobody { pointer } => {
                 self.place(f)?;
                 return write!(f, "{who} called {pointer:#x}, which is no function");
+            }
+            ViolationKind::Stack { bytes } => {
+                self.place(f)?;
+                let what = "called functions that call themselves more deeply than the stack of";
+                return write!(
+                    f,
+                    "{who} {what} {bytes} bytes holds: make the recursion less deep, or a loop"
+                );
             }
             ViolationKind::Part { lanes } => {
                 self.place(f)?;

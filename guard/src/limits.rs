@@ -29,6 +29,8 @@ pub const CHECK_STATEMENTS_MAX: usize = 128 << 10;
 pub const TRIED_STATEMENTS_MAX: usize = 1 << 20;
 /// Functions that a call through a pointer names as what it may mean.
 pub const TARGETS_MAX: usize = 1024;
+/// Bytes of the stack of each thread of an entry whose functions call themselves.
+pub const STACK_BYTES: u64 = 16 << 10;
 /// Calls and braces inside one another.
 pub const CALL_NESTING_MAX: usize = 64;
 /// Bytes of the names of entries and files that records of violations can tell; others have none there.

@@ -446,6 +446,19 @@ fn programs_without_a_stray_access_have_no_errors() {
     }
 }
 
+#[test]
+fn functions_that_call_themselves_have_a_stack_and_say_where_it_ends() {
+    let path = program("recursion");
+    let (mut command, _scratch) = run_privately(&[path.to_str().unwrap()]);
+    passed("recursion", &run(&mut command, PATIENCE));
+    let (mut command, _scratch) = run_privately(&[path.to_str().unwrap(), "--too-deep"]);
+    let done = run(&mut command, PATIENCE);
+    assert_eq!(done.code(), Some(1), "{}", done.told());
+    let is_told = |line: &str| line.contains("too_deep") && line.contains("the stack of 16384 bytes");
+    assert!(done.stderr.lines().any(is_told), "{}", done.told());
+    assert!(done.told().contains("cudaErrorLaunchFailure"), "{}", done.told());
+}
+
 /// Whether a line begins with FILE:LINE:COLUMN: and has a reason behind it.
 fn is_a_finding(line: &str) -> bool {
     let parts: Vec<&str> = line.splitn(4, ':').collect();

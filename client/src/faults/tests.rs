@@ -44,6 +44,9 @@ fn calls_of_nobody_and_parts_of_warps_tell_what_they_met() {
     };
     let who = "line 40 of the PTX: k: block: [0,0,0], thread: [7,0,0]";
     assert_eq!(told(6, 5 << 40), format!("{who} called 0x50000000000, which is no function"));
+    let deep = "called functions that call themselves more deeply than the stack of 16384 bytes holds: make the recursion less \
+                deep, or a loop";
+    assert_eq!(told(11, 16384), format!("{who} {deep}"));
     let part = "came to an instruction for whole warps with the lanes 0xff alone";
     assert_eq!(told(7, 0xFF), format!("{who} {part}"));
 }

@@ -4,12 +4,13 @@
 //! overlap one lies in the other. A piece that lies in no other is a *cell* and becomes a register; what lies in
 //! it is inserted and extracted. (Compilers store a `char` as 32 bits and load 8 of them.)
 
-use crate::maps::HashMap;
+use crate::maps::{HashMap, HashSet};
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ast::{Address, AddressBase, Instruction, Operand, Predicate, Span, Statement};
 use crate::confine::calls::ARGUMENT;
 use crate::confine::lines::{plain, register};
+use crate::confine::recursion::PASS;
 use crate::confine::scope::Scopes;
 use crate::names::Class;
 use crate::report::{Reason, Report};
@@ -29,15 +30,23 @@ pub(super) fn lower(statements: Vec<Statement>, scopes: &mut Scopes, report: &mu
             Err(reason) => report.add(access.span, reason),
         }
     }
-    if pieces.is_empty() {
+    let passes: Vec<[String; 2]> = statements.iter().filter_map(pass_of).collect();
+    if pieces.is_empty() && passes.is_empty() {
         return statements;
     }
+    join(&mut pieces, &passes);
     let mut pass = Pass { cells: HashMap::default(), scopes, lowered: Vec::with_capacity(statements.len()) };
     for (argument, pieces) in pieces {
         let cells = cells(&pieces, pass.scopes);
         pass.cells.insert(argument, cells);
     }
     for statement in statements {
+        if let (Some(names), Statement::Instruction(Instruction { span, .. })) =
+            (pass_of(&statement), &statement)
+        {
+            pass.move_all(&names, *span);
+            continue;
+        }
         match argument_of(&statement) {
             None => pass.lowered.push(statement),
             Some((access, argument)) => {
@@ -63,6 +72,44 @@ fn argument_of(statement: &Statement) -> Option<(&Instruction, &str)> {
         }
         _ => None,
     })
+}
+
+/// The arguments of which all of the second is moved to the first.
+fn pass_of(statement: &Statement) -> Option<[String; 2]> {
+    match statement {
+        Statement::Instruction(Instruction { opcode, operands, .. }) if opcode == PASS => {
+            match operands.as_slice() {
+                [Operand::Symbol(to), Operand::Symbol(from)] => Some([to.clone(), from.clone()]),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+/// Gives arguments that are moved to each other the same pieces.
+fn join(pieces: &mut BTreeMap<String, BTreeSet<Piece>>, passes: &[[String; 2]]) {
+    let mut next: HashMap<&str, Vec<&str>> = HashMap::default();
+    for [one, other] in passes {
+        next.entry(one).or_default().push(other);
+        next.entry(other).or_default().push(one);
+    }
+    let mut seen: HashSet<&str> = HashSet::default();
+    for [first, _] in passes {
+        let mut group = Vec::new();
+        let mut open = vec![first.as_str()];
+        while let Some(name) = open.pop() {
+            if seen.insert(name) {
+                group.push(name);
+                open.extend(next.get(name).into_iter().flatten());
+            }
+        }
+        let all: BTreeSet<Piece> =
+            group.iter().filter_map(|name| pieces.get(*name)).flatten().copied().collect();
+        for name in group {
+            pieces.insert(name.to_owned(), all.clone());
+        }
+    }
 }
 
 /// Bytes of an argument that are stored or loaded as one.
@@ -192,6 +239,16 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
+    /// Moves an argument to another, which has the same cells.
+    fn move_all(&mut self, names: &[String; 2], span: Span) {
+        let [to, from] = names.each_ref().map(|name| self.cells.get(name).cloned().unwrap_or_default());
+        let context = Context { predicate: None, span };
+        for (into, value) in to.values().zip(from.values()) {
+            let operands = vec![register(&into.register), register(&value.register)];
+            self.push("mov", &[into.class.mov()], operands, &context);
+        }
+    }
+
     fn access(&mut self, access: &Instruction, argument: &str, shape: &Shape<'_>) -> Result<(), Reason> {
         let context = Context { predicate: access.predicate.clone(), span: access.span };
         for (element, at) in shape.elements.iter().zip(0..) {

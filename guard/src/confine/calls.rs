@@ -6,6 +6,7 @@
 
 mod budget;
 mod functions;
+pub(super) mod graph;
 mod parts;
 
 pub(super) use budget::{Budget, Looks};
@@ -111,6 +112,11 @@ impl<'a> Flattener<'a> {
             None => None,
             Some(predicate) => Some(self.skip_unless(predicate, span, into)?),
         };
+        if let Some(index) = self.body_of(&function.name) {
+            let done = self.call_body(index, function, &passed, span, into);
+            into.statements.extend(skip.map(|label| Statement::Label(label, span)));
+            return done;
+        }
         let before = into.statements.len();
         let done = self.open(function, body, passed, span, into);
         if function.name == "free" && self.faults.checks() && self.functions.is_own("free") {
@@ -135,7 +141,11 @@ impl<'a> Flattener<'a> {
         let outer = self.scopes.enter_function();
         let own = self.is_own(&function.name);
         self.calls.push(Call { name: &function.name, span, end, returns: 0, own });
-        let done = self.inline(function, body, passed, span, into);
+        let done = if self.functions.is_recursive(&function.name) {
+            self.inline_recursive(function, body, &passed, span, into)
+        } else {
+            self.inline(function, body, passed, span, into)
+        };
         self.calls.pop();
         self.scopes.leave_function(outer);
         done
@@ -211,7 +221,7 @@ impl<'a> Flattener<'a> {
         if function.kind == FunctionKind::Entry {
             return Err(Reason::NotImplemented { what: format!("a call of the entry `{name}`") });
         }
-        if self.is_open(name) {
+        if self.is_open(name) && self.body_of(name).is_none() {
             return Err(Reason::NotImplemented { what: format!("recursion (`{name}` calls itself)") });
         }
         if self.depth >= CALL_NESTING_MAX {
@@ -335,7 +345,7 @@ impl<'a> Flattener<'a> {
     }
 
     /// Where the function's branches to its end go: nowhere, where the one that there is stands there anyway.
-    fn end(&mut self, span: Span, into: &mut Flat) {
+    pub(super) fn end(&mut self, span: Span, into: &mut Flat) {
         let Some(call) = self.calls.last_mut() else { return };
         let target = |operand: &Operand| matches!(operand, Operand::Symbol(name) if *name == call.end);
         let falls = matches!(into.statements.last(), Some(Statement::Instruction(last))

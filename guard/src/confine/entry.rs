@@ -14,6 +14,7 @@ use crate::confine::flatten::{Flat, Flattener, Parameters};
 use crate::confine::gates::InUse;
 use crate::confine::peel::Peeled;
 use crate::confine::poll::Variant;
+use crate::confine::recursion::Stack;
 use crate::confine::roots::Roots;
 use crate::confine::scope::Scopes;
 use crate::confine::shared::{self, Shared};
@@ -25,7 +26,7 @@ use crate::confine::versions::{Known, Proven, Versions};
 use crate::confine::{
     access, addresses, arguments, assign, bounded, check, clearing, copies, data, generic, indexed,
     inductions, lines, locals, meets, parameters, peel, poll, prologue, reductions, remainders, roots,
-    runtime, strides, unroll, warps,
+    runtime, stack, strides, unroll, warps,
 };
 use crate::gates::Gates;
 use crate::limits::{NAME_BYTES_MAX, REGISTERS_MAX, SHARED_TERMS_MAX, SHARED_VARIABLES_MAX};
@@ -69,7 +70,7 @@ pub(super) fn confine<'a>(
         function.parameters.iter().map(|parameter| (parameter.name.as_str(), parameter)).collect();
     let in_place = indexed::in_place(function, body);
     let of = Of { function, unit, by_name: &by_name, in_place };
-    let Flattened { statements, mut scopes, mut variables } = of.flatten(body, budget, report);
+    let Flattened { statements, stack, mut scopes, mut variables } = of.flatten(body, budget, report);
     if budget.is_exceeded() || budget.looks() == Looks::Short {
         // It was said, or is tried in another way; what is there is not worth more.
         return (of.version(&names::entry(&function.name), Header::default(), None), None);
@@ -84,7 +85,7 @@ pub(super) fn confine<'a>(
     let parameters = parameters(function, &ours, for_gates, slices, symbols, report);
     let mut readable = by_name.clone();
     readable.extend(ours.iter().map(|parameter| (parameter.name.as_str(), parameter)));
-    let (mut statements, roots) = of.transform(statements, &ours, &mut scopes, budget, report);
+    let (mut statements, roots) = of.transform(statements, stack, &ours, &mut scopes, budget, report);
     let shared = Shared::find(&mut statements, symbols, &mut variables, function.span);
     if shared.are_many() {
         let most = SHARED_VARIABLES_MAX as u64;
@@ -141,6 +142,8 @@ struct Of<'a, 'b> {
 /// A body without scopes and calls, with canonical names.
 struct Flattened {
     statements: Vec<Statement>,
+    /// What its functions that call themselves keep on their way.
+    stack: Option<Stack>,
     scopes: Scopes,
     variables: Vec<Own>,
 }
@@ -165,6 +168,7 @@ impl<'a> Of<'a, '_> {
             loc: Loc::default(),
             held: Vec::new(),
             stops: None,
+            stack: None,
             depth: 0,
             budget,
             report,
@@ -180,10 +184,10 @@ impl<'a> Of<'a, '_> {
             flattener.report.add(function.span, reason);
         }
         faults.name(&function.name, &mut flat.statements);
-        let Flattener { mut scopes, variables, held, budget, report, .. } = flattener;
+        let Flattener { mut scopes, variables, held, stack, budget, report, .. } = flattener;
         let mut statements = flat.statements;
         if budget.is_exceeded() || budget.looks() == Looks::Short {
-            return Flattened { statements, scopes, variables: Vec::new() };
+            return Flattened { statements, stack, scopes, variables: Vec::new() };
         }
         let variables = variables.into_placed();
         if !budget.takes(prologue::zero_locals(&variables, function.span).len()) {
@@ -193,7 +197,7 @@ impl<'a> Of<'a, '_> {
         if !held.is_empty() {
             check::place_bounds(&mut statements, &held, symbols, &variables, &mut scopes, function.span);
         }
-        Flattened { statements, scopes, variables }
+        Flattened { statements, stack, scopes, variables }
     }
 
     /// The parameters that tell where the module's variables lie.
@@ -223,12 +227,14 @@ impl<'a> Of<'a, '_> {
     fn transform(
         &self,
         statements: Vec<Statement>,
+        stack: Option<Stack>,
         ours: &[Variable],
         scopes: &mut Scopes,
         budget: &mut Budget,
         report: &mut Report,
     ) -> (Vec<Statement>, Roots) {
         let statements = arguments::lower(statements, scopes, report);
+        let statements = stack::lower(statements, stack.as_ref(), scopes, budget, report);
         let statements = data::replace(statements, ours, self.unit.symbols, scopes, report);
         let roots = roots::find(&statements, self.unit.symbols, report);
         let mut statements = generic::resolve(statements, scopes, budget, report);

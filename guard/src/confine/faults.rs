@@ -14,7 +14,7 @@ use crate::ast::{
     Type, Variable,
 };
 use crate::confine::Stray;
-use crate::confine::calls::{Actual, Passed};
+use crate::confine::calls::{Actual, Passed, graph};
 use crate::confine::flatten::{Flat, Flattener, Stops};
 use crate::confine::indirect;
 use crate::confine::lines::{declared, instruction, register};
@@ -95,8 +95,8 @@ pub(super) fn rewrite(module: &Module, stray: Stray) -> (Cow<'_, Module>, Faults
         })
     };
     let traps = any(any_trap);
-    if !traps && !any(any_pointer) && stray == Stray::Silent && !module.items.iter().any(declares_assertions)
-    {
+    let calls = any(any_pointer) || !graph::recursive(module).is_empty();
+    if !traps && !calls && stray == Stray::Silent && !module.items.iter().any(declares_assertions) {
         return (Cow::Borrowed(module), Faults::default());
     }
     let mut names = Names::of(module);

@@ -50,7 +50,10 @@ impl<'a> Flattener<'a> {
                     }
                 }
                 Statement::Variable(variable) => {
-                    let declared = self.variable(variable);
+                    let declared = match self.framed(variable, into) {
+                        Ok(false) => self.variable(variable),
+                        declared => declared.map(|_| ()),
+                    };
                     self.note(variable.span, declared);
                 }
                 Statement::Instruction(instruction) => {

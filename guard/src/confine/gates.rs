@@ -223,6 +223,7 @@ fn flatten(
         loc: Loc::default(),
         held: Vec::new(),
         stops: None,
+        stack: None,
         depth: 0,
         budget,
         report,

@@ -2,12 +2,13 @@
 //!
 //! What is no function's number ends the thread, which leaves a record; what is beyond a list of labels goes to the last.
 
-use crate::ast::{Directive, Instruction, Operand, Predicate, Span, Statement};
+use crate::ast::{Directive, Instruction, Operand, Statement};
 use crate::confine::calls::{Actual, Passed};
 use crate::confine::faults::Kind;
 use crate::confine::flatten::{Flat, Flattener};
-use crate::confine::lines::{instruction, plain, register};
+use crate::confine::lines::{instruction, register};
 use crate::confine::pointers::{self, Bytes, Shape};
+use crate::confine::recursion::jump;
 use crate::confine::scope::Meaning;
 use crate::limits::TARGETS_MAX;
 use crate::names::Class;
@@ -72,7 +73,7 @@ impl<'a> Flattener<'a> {
             }
             let is_meant = named(&function.name) && pointers::fits(function, &sizes_returned, &sizes_given);
             let Some(body) = function.body.as_ref().filter(|_| is_meant) else { continue };
-            if self.is_open(&function.name) {
+            if self.is_open(&function.name) && self.body_of(&function.name).is_none() {
                 let name = &function.name;
                 let what = format!("recursion (`{name}` may call itself through a pointer)");
                 return Err(Reason::NotImplemented { what });
@@ -88,7 +89,10 @@ impl<'a> Flattener<'a> {
                 span,
             ));
             into.statements.push(jump(&next, Some(&other), span));
-            self.open(function, body, passed.clone(), span, into)?;
+            match self.body_of(&function.name) {
+                Some(index) => self.call_body(index, function, &passed, span, into)?,
+                None => self.open(function, body, passed.clone(), span, into)?,
+            }
             into.statements.push(jump(&end, None, span));
             into.statements.push(Statement::Label(next, span));
         }
@@ -167,10 +171,4 @@ impl<'a> Flattener<'a> {
         into.statements.extend(skip.map(|label| Statement::Label(label, span)));
         Ok(())
     }
-}
-
-fn jump(label: &str, predicate: Option<&str>, span: Span) -> Statement {
-    let mut branch = plain("bra", &[], vec![Operand::Symbol(label.to_owned())], span);
-    branch.predicate = predicate.map(|name| Predicate { register: name.to_owned(), negated: false });
-    Statement::Instruction(branch)
 }

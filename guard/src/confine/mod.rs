@@ -40,6 +40,7 @@ mod peel;
 mod pointers;
 mod poll;
 mod prologue;
+mod recursion;
 mod reductions;
 mod region;
 mod remainders;
@@ -50,6 +51,7 @@ mod runtime;
 mod scope;
 mod shared;
 mod slices;
+mod stack;
 mod steps;
 mod stray;
 mod strides;
@@ -322,7 +324,7 @@ fn confine_all(module: &Module, stray: Stray, gates: &Gates, effort: Effort) -> 
         |function: &Function| function.body.is_none() && defined.contains(function.name.as_str());
     let mut names = HashSet::default();
     let mut entries = Entries {
-        functions: &calls::Functions::of(module, &runtime, &symbols, &mut report),
+        functions: &calls::Functions::of(module, &runtime, &symbols, &mut report).with_recursion(module),
         symbols: &symbols,
         faults: &faults,
         gates,

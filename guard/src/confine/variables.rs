@@ -5,7 +5,8 @@
 
 use crate::maps::{HashMap, HashSet};
 
-use crate::ast::{Space, Type, Variable};
+use crate::ast::{Space, Span, Type, Variable};
+use crate::confine::lines::declared;
 use crate::confine::scope::Meaning;
 use crate::confine::symbols::{self, Symbol};
 use crate::limits::{LOCAL_BYTES_MAX, NAME_BYTES_MAX};
@@ -56,17 +57,10 @@ impl Variables {
         if let Some(known) = self.known.get(&declaration) {
             return Ok((known.clone(), Ok(())));
         }
-        let is_taken = |name: &str| elsewhere(name) || self.taken.contains(name);
-        if owner == Owner::Entry && is_taken(&variable.name) {
+        if owner == Owner::Entry && (elsewhere(&variable.name) || self.taken.contains(&variable.name)) {
             return Err(Reason::Duplicate(variable.name.clone()));
         }
-        let first = self.numbers.get(&variable.name).copied().unwrap_or(0);
-        let (name, number) = names::unused(&variable.name, first, is_taken)?;
-        self.numbers.insert(variable.name.clone(), number);
-        if name.len() > NAME_BYTES_MAX {
-            return Err(Reason::Limit { what: "bytes of a name", most: NAME_BYTES_MAX as u64 });
-        }
-        self.taken.insert(name.clone());
+        let name = self.unused(&variable.name, elsewhere)?;
         let (meaning, placed) = match measured(variable) {
             Ok(symbol) if symbol.space == Space::Local => self.place_local(variable, name, symbol),
             Ok(symbol) => {
@@ -77,6 +71,38 @@ impl Variables {
         };
         self.known.insert(declaration, meaning.clone());
         Ok((meaning, placed))
+    }
+
+    /// Places a stack of so many bytes; where it is.
+    pub(super) fn place_stack(
+        &mut self,
+        bytes: u64,
+        align: u64,
+        elsewhere: impl Fn(&str) -> bool,
+    ) -> Result<(String, i64), Reason> {
+        let name = self.unused("stack", elsewhere)?;
+        let variable = declared(Space::Local, Type::B8, &name, None, Span::default());
+        let symbol = Symbol { space: Space::Local, bytes, align, at: None };
+        let variable = of_bytes(&variable, &symbol);
+        let (meaning, placed) = self.place_local(&variable, name, symbol);
+        placed?;
+        match meaning {
+            Meaning::Variable(name, start) => Ok((name, start)),
+            _ => Err(Reason::Malformed("a stack that is no variable".to_owned())),
+        }
+    }
+
+    /// The name of one more variable.
+    fn unused(&mut self, wanted: &str, elsewhere: impl Fn(&str) -> bool) -> Result<String, Reason> {
+        let first = self.numbers.get(wanted).copied().unwrap_or(0);
+        let is_taken = |name: &str| elsewhere(name) || self.taken.contains(name);
+        let (name, number) = names::unused(wanted, first, is_taken)?;
+        self.numbers.insert(wanted.to_owned(), number);
+        if name.len() > NAME_BYTES_MAX {
+            return Err(Reason::Limit { what: "bytes of a name", most: NAME_BYTES_MAX as u64 });
+        }
+        self.taken.insert(name.clone());
+        Ok(name)
     }
 
     /// Whether a variable of a function has a place.

@@ -25,7 +25,7 @@ const REWRITTEN: &[(&str, &str)] = &[
     ("barrier.red", COUNTED),
     ("mbarrier", "yes, as atomic operations ([0029](decisions/0029-mbarrier.md)); not transactions"),
     ("createpolicy.range", "left out: it is only advice"),
-    ("call", "yes: functions are inlined; not recursion"),
+    ("call", "yes: functions are inlined, once where they call themselves"),
     ("brx", "yes: as tests of the index"),
     ("tex", "yes, as loads ([0043](decisions/0043-textures-are-code.md)); one level"),
     ("txq", "yes: width, height, depth"),

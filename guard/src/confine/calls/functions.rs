@@ -1,6 +1,7 @@
 //! The functions of a module, and what is known of a call.
 
 use crate::ast::{Function, FunctionKind, Item, Module, Operand, Span};
+use crate::confine::calls::graph;
 use crate::confine::pointers::{Pointed, Shape};
 use crate::confine::symbols::Symbols;
 use crate::maps::{HashMap, HashSet};
@@ -16,6 +17,8 @@ pub(crate) struct Functions<'a> {
     own: HashSet<&'a str>,
     /// Those whose address is taken.
     pointed: Pointed<'a>,
+    /// Those that may call themselves.
+    recursive: HashSet<String>,
 }
 
 impl<'a> Functions<'a> {
@@ -28,7 +31,17 @@ impl<'a> Functions<'a> {
     ) -> Self {
         let pointed = Pointed::of(module, symbols.numbers());
         let (named, own) = named(module, runtime, report);
-        Self { named, own, pointed }
+        Self { named, own, pointed, recursive: HashSet::default() }
+    }
+
+    /// The same of a module whose functions may call themselves.
+    pub(crate) fn with_recursion(self, module: &Module) -> Self {
+        Self { recursive: graph::recursive(module), ..self }
+    }
+
+    /// Whether a function may call itself.
+    pub(super) fn is_recursive(&self, name: &str) -> bool {
+        self.recursive.contains(name)
     }
 
     /// Whether a function is ours.

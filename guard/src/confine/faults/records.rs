@@ -17,6 +17,8 @@ pub(crate) enum Kind {
     Nobody = 6,
     /// It came to an instruction for whole warps without all of its warp.
     Part = 7,
+    /// It called itself more deeply than its stack holds.
+    Stack = 11,
 }
 
 impl Kind {

@@ -3,6 +3,7 @@
 use crate::ast::{Directive, Statement, Variable};
 use crate::confine::calls::{Budget, Call, Functions};
 use crate::confine::faults::{Faults, Loc};
+use crate::confine::recursion::Stack;
 use crate::confine::scope::Scopes;
 use crate::confine::symbols::Symbols;
 use crate::confine::variables::Variables;
@@ -42,6 +43,8 @@ pub(crate) struct Flattener<'a> {
     pub(crate) held: Vec<Held>,
     /// Where threads leave records and end, if any do.
     pub(crate) stops: Option<Stops>,
+    /// The stack of functions that call themselves, where there are any.
+    pub(crate) stack: Option<Stack>,
     /// How many calls and braces are open.
     pub(crate) depth: usize,
     /// What calls may add to the module yet.
