@@ -210,3 +210,31 @@ fn a_session_that_sprays_its_slot_while_its_memory_changes_harms_nobody() {
     assert!(giver.words(theirs.all()).iter().all(|word| *word == 0x717), "a spray reached another's memory");
     assert_eq!(kernel.status().executor_pid, executor, "a spray ended the context");
 }
+
+#[test]
+fn whoever_is_ended_for_what_it_uses_is_told_whether_its_giver_has_ended() {
+    let kernel = Kernel::start();
+    for (has_ended, told) in
+        [(true, "the session that gave memory or gates has ended"), (false, "was taken back")]
+    {
+        let (giver, taker) = (Tenant::new(&kernel, "giver"), Tenant::new(&kernel, "taker"));
+        let (arena, share, _mapped) = shared(&giver, &taker, 1);
+        let word = taker.session.allocate(4).unwrap();
+        let running = taker.runs(word.address());
+        let held = match has_ended {
+            true => {
+                drop((arena, share, giver));
+                None
+            }
+            false => {
+                share.revoke().unwrap();
+                Some((arena, giver))
+            }
+        };
+        let error = taker.session.wait(running.fence()).unwrap_err();
+        assert_eq!(error.code, ErrorCode::Revoked, "{error}");
+        assert!(error.message.contains(told), "{error}");
+        assert_eq!(taker.session.status().unwrap_err(), error);
+        drop(held);
+    }
+}

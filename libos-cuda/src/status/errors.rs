@@ -31,6 +31,10 @@ impl Status {
                 "the log of `bulkhead serve` says which kernel, and why: a kernel may run for `--kernel-seconds`, and for \
                  `--loading-seconds` where another program waits to load its code",
             ),
+            // The kernel knows who it was.
+            ErrorCode::Revoked if error.message.contains("has ended") => {
+                Some("start that program again, and this one")
+            }
             ErrorCode::Revoked => {
                 taken_back = revoked(&gates::modules());
                 Some(taken_back.as_str())
