@@ -39,6 +39,11 @@ impl Status {
                 taken_back = revoked(&gates::modules());
                 Some(taken_back.as_str())
             }
+            // The operator's limit, of which the program may know nothing. The same line however much was asked.
+            ErrorCode::OutOfMemory | ErrorCode::LimitReached if error.remedy.contains("`bulkhead serve") => {
+                report::once(&format!("what this program asks for is beyond a limit: {}", error.remedy));
+                None
+            }
             _ => None,
         };
         if let Some(why) = why {
