@@ -236,6 +236,7 @@ struct SessionStatus {
   executorPid @17 :UInt32;    # Of an isolated session, which has an executor of its own; else 0.
   suspended @18 :Bool;        # By the operator: its memory lies in host memory until that resumes it.
   busyMs @19 :UInt32;         # For how long nothing of its work has passed; 0 where it has none.
+  suspending @20 :Bool;       # The operator wants that, and its memory is still on the device: its kernels run there.
 }
 
 struct SessionTerms {

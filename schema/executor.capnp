@@ -11,7 +11,8 @@ struct Request {
     openSession @2 :OpenSession;
     closeSession @3 :UInt32;          # The session; answered when its work has passed and its memory is gone. `quiescent` first
                                       # where all is gone but host memory that its kernels reached, which stays mapped in its
-                                      # slot until no kernel runs on the device: until `ok`, the slot is nobody's.
+                                      # slot until no kernel runs on the device: until `ok`, the slot is nobody's. Where the
+                                      # executor had ended it, `sessionEnded` came before the first answer.
     mapArena @4 :Range;               # New memory, scrubbed before it is seen. Session pauses while its sinks are replaced;
                                       # `outOfMemory` where its work runs on beyond the deadline.
     unmapArena @5 :Range;             # What is mapped there goes, however long the session's work takes to pass:
@@ -237,7 +238,7 @@ struct Reply {
     device @3 :B.Device;
     opened @4 :Void;          # One descriptor: the completion page's memfd, sealed against future writes.
     loaded @5 :List(B.Entry);
-    sessionEnded @6 :SessionEnded;   # Not an answer (id 0): the executor ended a session.
+    sessionEnded @6 :SessionEnded;   # Not an answer (id 0): the executor ended a session. Said before its client can know.
     quiescent @7 :Void;       # The first of two answers.
     exported @8 :Void;        # One descriptor.
     wanted @9 :UInt32;        # Not an answer (id 0): a session that is swapped out has records in its ring.

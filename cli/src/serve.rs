@@ -85,7 +85,7 @@ pub(crate) struct Arguments {
     /// Which device to drive.
     #[arg(long, value_enum, default_value_t = Backend::Auto, env = "BULKHEAD_BACKEND")]
     backend: Backend,
-    /// Which of the driver's devices.
+    /// Which of the driver's devices; only for the CUDA backend.
     #[arg(long, default_value_t = 0)]
     ordinal: u32,
     /// Where the sockets go: $XDG_RUNTIME_DIR/bulkhead unless told otherwise. Only its owner can connect.
@@ -145,7 +145,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DIR", conflicts_with = "no_cache")]
     cache: Option<PathBuf>,
     /// How much of it is kept.
-    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1GiB")]
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1GiB", conflicts_with = "no_cache")]
     cache_size: u64,
     /// Keep no machine code.
     #[arg(long)]
@@ -278,6 +278,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         }
         definite => definite,
     };
+    if backend == Backend::Software && arguments.ordinal > 0 {
+        return Err(Failure::new("--ordinal is for --backend cuda: there is one software GPU"));
+    }
     let ordinal = arguments.ordinal.to_string();
     let loading = arguments.loading_seconds.to_string();
     let kernel = arguments.kernel_seconds.map(|seconds| seconds.to_string());

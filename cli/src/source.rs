@@ -110,18 +110,27 @@ impl Sources {
 
     /// What stands in a line of the one image's PTX that has an entry; nothing where several have.
     pub(crate) fn text_of_entry(&self, entry: &str, line: u32) -> String {
-        let declares = |text: &String| {
+        let mut images = self.images_with(entry);
+        match (images.next(), images.next()) {
+            (Some(origins), None) => nth(&origins.lines, line),
+            _ => String::new(),
+        }
+    }
+
+    /// Whether an image that has an entry tells lines of its source, as `-lineinfo` and `-G` have them.
+    pub(crate) fn tells_lines(&self, entry: &str) -> bool {
+        self.images_with(entry).any(|origins| origins.places.values().any(|origin| origin.source.is_some()))
+    }
+
+    fn images_with<'a>(&'a self, entry: &'a str) -> impl Iterator<Item = &'a Origins> {
+        let declares = move |text: &String| {
             let name = text.split_once(".entry").map(|(_, rest)| rest.trim_start());
             let rest = name.and_then(|name| name.strip_prefix(entry));
             rest.is_some_and(|rest| {
                 !rest.starts_with(|letter: char| letter.is_alphanumeric() || "_$".contains(letter))
             })
         };
-        let mut images = self.images.values().filter(|origins| origins.lines.iter().any(declares));
-        match (images.next(), images.next()) {
-            (Some(origins), None) => nth(&origins.lines, line),
-            _ => String::new(),
-        }
+        self.images.values().filter(move |origins| origins.lines.iter().any(declares))
     }
 
     /// What stands in a line of a file.
@@ -157,7 +166,20 @@ fn nth(lines: &[String], line: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::readable;
+    use super::*;
+
+    #[test]
+    fn whether_code_tells_lines_is_known_by_entry() {
+        let image = |entry: &str, source: Option<(String, u32)>| Origins {
+            lines: vec![format!(".visible .entry {entry}(")],
+            places: [((3, 5), Origin { line: 7, source })].into(),
+            ..Origins::default()
+        };
+        let images = [(1, image("plain", None)), (2, image("told", Some(("a.cu".to_owned(), 4))))];
+        let sources = Sources { images: images.into(), files: HashMap::new() };
+        assert!(sources.tells_lines("told") && !sources.tells_lines("plain"));
+        assert!(!sources.tells_lines("nobody") && !sources.tells_lines("tol"));
+    }
 
     #[test]
     fn names_that_a_compiler_made_up_are_told_as_their_source_has_them() {

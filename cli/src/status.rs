@@ -83,6 +83,7 @@ pub(crate) struct Session {
     executor_pid: u32,
     swaps: u32,
     suspended: bool,
+    suspending: bool,
     /// Its work, without any of it having passed.
     busy: Duration,
     granted: u32,
@@ -251,6 +252,7 @@ fn read(status: status::Reader<'_>) -> capnp::Result<(Vec<Device>, Vec<Session>)
             executor_pid: session.get_executor_pid(),
             swaps: session.get_swaps(),
             suspended: session.get_suspended(),
+            suspending: session.get_suspending(),
             granted: session.get_granted(),
             capabilities: session.get_capabilities(),
             swappable: session.get_swappable(),
@@ -307,6 +309,7 @@ fn as_json(devices: &[Device], sessions: &[Session]) -> Value {
             "host_bytes": session.host_bytes,
             "swapped_bytes": session.swapped_bytes,
             "suspended": session.suspended,
+            "suspending": session.suspending,
             "quarantined_bytes": session.quarantined_bytes,
             "domain": if session.executor_pid == 0 { "guarded" } else { "isolated" },
             "executor_pid": session.executor_pid,
@@ -454,7 +457,11 @@ fn as_table(devices: &[Device], sessions: &[Session]) -> String {
             match session.executor_pid {
                 0 => String::new(),
                 pid => format!(", isolated in process {pid}"),
-            } + if session.suspended { ", suspended" } else { "" },
+            } + match (session.suspended, session.suspending) {
+                (true, _) => ", suspended",
+                (false, true) => ", suspending",
+                (false, false) => "",
+            },
             if session.swappable || session.executor_pid != 0 { "" } else { ", stays resident" },
             if session.parent == 0 { String::new() } else { format!(", program of {}", session.parent) },
         );

@@ -403,7 +403,20 @@ impl Remote {
         self.call_telling(None, call)
     }
 
-    /// The same; tells who calls where it takes for longer than that.
+    /// Makes a call that may be left unanswered: `None` where an answer takes for longer.
+    pub(crate) fn call_within<T, F, C>(&self, patience: Duration, call: C) -> Option<Result<T, Error>>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + 'static,
+        C: FnOnce(Rc<Context>) -> F + Send + 'static,
+    {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        // Nobody waits any more where this fails.
+        self.spawn(|context| async move { sender.send(call(context).await).unwrap_or_default() });
+        receiver.recv_timeout(patience).ok()
+    }
+
+    /// Makes a call and waits for its answer; tells who calls where it takes for longer than that.
     pub(crate) fn call_telling<T, F, C>(
         &self,
         slow: Option<(Duration, &dyn Fn())>,

@@ -6,7 +6,7 @@ mod work;
 
 use std::{
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
@@ -41,6 +41,8 @@ const YIELD: Duration = Duration::from_millis(2);
 const NAP_MAX: Duration = Duration::from_micros(500);
 /// A nap is this part of the time waited so far: late by as much at most.
 const NAP_FRACTION: u32 = 200;
+/// How long after a session's client the kernel may hear that the session is over.
+const KERNEL_HEARS: Duration = Duration::from_millis(200);
 /// How long a thread that finds the ring full sleeps; a full ring lasts some 50 times as long.
 pub(crate) const FULL_NAP: Duration = Duration::from_micros(50);
 /// The reply slot that answers come in.
@@ -74,6 +76,8 @@ pub(crate) struct Inner {
     moves: AtomicU32,
     /// Held while an answer is waited for.
     asking: Mutex<()>,
+    /// Why it is over, as the kernel says it, once that was asked.
+    words: OnceLock<Option<Error>>,
     staging: Mutex<Option<Arc<Staging>>>,
     /// What kernels allocate from.
     pub(crate) heap: Mutex<HeapState>,

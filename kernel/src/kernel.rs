@@ -219,7 +219,9 @@ impl Kernel {
             status.set_swappable(session.may_be_away());
             status.set_swapped_bytes(session.away_bytes());
             status.set_swaps(session.swaps());
-            status.set_suspended(session.is_suspended());
+            let is_there = session.is_on_the_device();
+            status.set_suspended(session.is_suspended() && !is_there);
+            status.set_suspending(session.is_suspended() && is_there);
             status.set_busy_ms(session.device.executor.busy_ms(session.id));
             status.set_granted(length(session.granted_count()));
             status.set_quarantined_bytes(session.quarantined_bytes());

@@ -117,7 +117,11 @@ pub(crate) extern "C" fn at_exit() {
 }
 
 fn json(violation: &Violation) -> String {
-    let (file, line) = violation.source.as_ref().map_or(("", 0), |(file, line)| (file.as_str(), *line));
+    let (file, line) = match (&violation.kind, &violation.source) {
+        // In every build: the place is among what is asserted.
+        (ViolationKind::Assertion { file, line, .. }, _) | (_, Some((file, line))) => (file.as_str(), *line),
+        (_, None) => ("", 0),
+    };
     format!(
         "{{\"entry\":{},\"file\":{},\"line\":{line},\"ptxLine\":{},\"block\":{:?},\"thread\":{:?},\"times\":{},\"what\":{}}}\n",
         quoted(&violation.entry),

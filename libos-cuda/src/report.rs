@@ -40,6 +40,7 @@ pub(crate) fn refused(call: &str, why: &str) {
 /// What the kernel and the SDK tell clients to do, as users of CUDA programs do it: a program has one session.
 fn for_programs(why: &str) -> String {
     why.replace("open a new session", "start the program again")
+        .replace("the session that gave memory", "the program that gave memory")
 }
 
 /// Whether the user asked to see what programs look for and do not find (`BULKHEAD_TRACE`).

@@ -63,6 +63,8 @@ pub struct SessionStatus {
     pub executor_pid: u32,
     /// Whether the operator has suspended it.
     pub suspended: bool,
+    /// Whether the operator wants that, and it still runs.
+    pub suspending: bool,
 }
 
 impl Status {
@@ -190,6 +192,7 @@ fn read(status: status::Reader<'_>) -> capnp::Result<Status> {
             lost: session.get_lost(),
             executor_pid: session.get_executor_pid(),
             suspended: session.get_suspended(),
+            suspending: session.get_suspending(),
         })
     };
     Ok(Status {

@@ -113,13 +113,18 @@ fn what_the_software_gpu_is_told_has_to_make_sense() {
         (&["demo", "--backend", "cuda", "--schedule", "1"], "for the software GPU"),
         (&["run", "--engine", "compiled", "--schedule", "1", "--", "true"], "for the interpreter"),
         (&["run", "--socket", "/nowhere", "--schedule", "1", "--", "true"], "for a private kernel"),
+        (&["serve", "--backend", "software", "--ordinal", "3"], "--ordinal is for --backend cuda"),
     ] {
         let failed = done(arguments);
         assert_eq!(failed.code(), Some(1), "{arguments:?}: {}", failed.told());
         assert!(failed.stderr.contains(told), "{arguments:?}: {}", failed.told());
     }
-    for arguments in [["run", "--engine", "abacus"], ["demo", "--schedule", "-1"]] {
-        assert_eq!(done(&arguments).code(), Some(2), "{arguments:?}");
+    for arguments in [
+        &["run", "--engine", "abacus"][..],
+        &["demo", "--schedule", "-1"],
+        &["serve", "--no-cache", "--cache-size", "2GiB"],
+    ] {
+        assert_eq!(done(arguments).code(), Some(2), "{arguments:?}");
     }
 }
 

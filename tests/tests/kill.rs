@@ -317,3 +317,27 @@ fn a_program_that_waits_for_others_kernels_is_told_why() {
     let done = process::run(&mut kernel.run_command(&place::program("vecadd")), PATIENCE);
     assert!(done.code() == Some(0) && !done.stderr.contains(told), "{}", done.told());
 }
+
+/// The client hears it from the completion page, and may have gone before the kernel hears it.
+#[test]
+fn the_log_says_why_a_session_was_ended_whoever_hears_it_first() {
+    const ROUNDS: usize = 8;
+    let kernel = Kernel::with(&["--kernel-seconds", "1"]);
+    for &domain in domains() {
+        let told = || kernel.log().matches("code=\"LaunchTimeout\"").count();
+        let before = told();
+        for _ in 0..ROUNDS {
+            let terms = Terms { domain, ..Terms::default() };
+            let session = Session::open(&Options { terms, ..kernel.options("runaway") }).unwrap();
+            let runaway = Tenant::over(session);
+            let word = runaway.session.allocate(4).unwrap();
+            let running = runaway.runs(word.address());
+            let error = runaway.session.wait(running.fence()).unwrap_err();
+            drop((word, running, runaway));
+            assert_eq!(error.code, ErrorCode::LaunchTimeout, "{error}");
+            kernel.without(&["runaway"]);
+        }
+        until("each is told", || told() - before >= ROUNDS);
+        assert_eq!(told() - before, ROUNDS, "each is told once");
+    }
+}

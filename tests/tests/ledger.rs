@@ -18,8 +18,8 @@ use bulkhead_tests::{
     child,
     fuzz::dice::Dice,
     kernel::Kernel,
-    patience::{until, within},
-    process,
+    patience::{PATIENCE, until, within},
+    place, process,
     tenant::{NEW, PAGE_BYTES, SHARING, Tenant},
 };
 
@@ -360,4 +360,14 @@ fn status_shows_every_column_of_a_session_and_the_client_sees_the_same() {
     let json = asked(&["--json"]).stdout;
     assert!(json.contains("\"ledger\"") && json.contains("\"compile_ms\""), "{json}");
     assert_eq!(asked(&["--session", "nobody"]).code(), Some(1));
+}
+
+#[test]
+fn a_program_that_a_limit_of_the_operators_stops_says_so_in_one_line() {
+    let kernel = Kernel::with(&["--session-limit", "device_bytes=4MiB"]);
+    let done = process::run(&mut kernel.run_command(&place::program("vecadd")), PATIENCE);
+    assert_ne!(done.code(), Some(0), "{}", done.told());
+    let lines: Vec<_> = done.stderr.lines().filter(|line| line.starts_with("bulkhead: ")).collect();
+    assert!(lines.len() == 1 && lines[0].contains("--session-limit"), "{}", done.told());
+    assert!(lines[0].ends_with("the limit of device_bytes"), "{}", done.told());
 }

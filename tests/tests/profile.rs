@@ -172,3 +172,22 @@ fn a_profile_is_refused_where_others_could_be_seen_or_nothing_is_counted() {
         assert!(done.stderr.contains(told) && !done.stdout.contains("PASS"), "{}", done.told());
     }
 }
+
+#[test]
+fn a_program_that_launches_nothing_is_said_to_and_ends_as_it_would() {
+    let scratch = Scratch::new();
+    let trace = scratch.path().join("trace.json");
+    let traced = format!("--trace={}", trace.display());
+    for (options, program, code) in [
+        (&["--profile"][..], &["true"][..], 0),
+        (&[&traced], &["true"], 0),
+        (&["--profile", "--json"], &["sh", "-c", "exit 3"], 3),
+    ] {
+        let (mut command, _scratch) = run_privately_with(options, program);
+        let done = run(&mut command, PATIENCE);
+        assert_eq!(done.code(), Some(code), "{options:?}: {}", done.told());
+        assert_eq!(done.stderr, "bulkhead: the program launched no kernel\n", "{options:?}");
+    }
+    let document: Value = serde_json::from_slice(&std::fs::read(&trace).unwrap()).unwrap();
+    assert!(document["traceEvents"].is_array(), "{document}");
+}

@@ -173,8 +173,8 @@ fn closing_a_session_takes_back_what_others_were_given() {
     drop((arena, share, giver));
     kernel.without(&["giver"]);
     assert_ne!(taker.loads(mapped.address()), 0x61);
-    let refused = taker.session.read(FIRST, &mut [0; 4], mapped.range(0, 4));
-    assert_eq!(refused.unwrap_err().code, ErrorCode::InvalidHandle);
+    let refused = taker.session.read(FIRST, &mut [0; 4], mapped.range(0, 4)).unwrap_err();
+    assert!(refused.code == ErrorCode::InvalidHandle && refused.message.contains("taken back"), "{refused}");
     assert_eq!(kernel.status().session("taker").unwrap().granted, 0);
 }
 
@@ -209,4 +209,32 @@ fn a_session_that_sprays_its_slot_while_its_memory_changes_harms_nobody() {
     }
     assert!(giver.words(theirs.all()).iter().all(|word| *word == 0x717), "a spray reached another's memory");
     assert_eq!(kernel.status().executor_pid, executor, "a spray ended the context");
+}
+
+#[test]
+fn whoever_is_ended_for_what_it_uses_is_told_whether_its_giver_has_ended() {
+    let kernel = Kernel::start();
+    for (has_ended, told) in
+        [(true, "the session that gave memory or gates has ended"), (false, "was taken back")]
+    {
+        let (giver, taker) = (Tenant::new(&kernel, "giver"), Tenant::new(&kernel, "taker"));
+        let (arena, share, _mapped) = shared(&giver, &taker, 1);
+        let word = taker.session.allocate(4).unwrap();
+        let running = taker.runs(word.address());
+        let held = match has_ended {
+            true => {
+                drop((arena, share, giver));
+                None
+            }
+            false => {
+                share.revoke().unwrap();
+                Some((arena, giver))
+            }
+        };
+        let error = taker.session.wait(running.fence()).unwrap_err();
+        assert_eq!(error.code, ErrorCode::Revoked, "{error}");
+        assert!(error.message.contains(told), "{error}");
+        assert_eq!(taker.session.status().unwrap_err(), error);
+        drop(held);
+    }
 }

@@ -306,3 +306,19 @@ fn a_program_that_used_no_device_is_told_so() {
         "{document:#}"
     );
 }
+
+#[test]
+fn a_failed_assertion_is_told_with_its_place_and_its_thread() {
+    let done = sanitized("faults", &["--sanitize=memcheck"], &["small", "assert"]);
+    assert_eq!(done.code(), Some(1), "{}", done.told());
+    let source = std::fs::read_to_string(repository().join("tests/programs/faults.cu")).unwrap();
+    let line = source.lines().position(|line| line.contains("assert(i != 133)")).unwrap() + 1;
+    let mut told = done.stderr.lines().skip_while(|line| !line.starts_with("memcheck "));
+    let place = told.next().unwrap();
+    assert!(place.contains(&format!("faults.cu:{line} asserts(")), "{}", done.told());
+    let what = told.next().unwrap();
+    assert!(
+        what.contains("`i != 133` failed") && what.ends_with("block (2, 0, 0), thread (5, 0, 0)"),
+        "{what}"
+    );
+}

@@ -8,7 +8,7 @@ mod trace;
 use std::{
     ffi::OsString,
     fs::File,
-    io::{Read as _, Write as _},
+    io::{ErrorKind, Read as _, Write as _},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     time::Duration,
@@ -60,6 +60,9 @@ impl Run {
     /// The program has ended: tells what its kernels did.
     pub(crate) fn tell(&self, output: &Output<'_>) -> Result<(), Failure> {
         let report = self.report()?;
+        if report.kernels.is_empty() {
+            eprintln!("bulkhead: the program launched no kernel");
+        }
         let profile = Profile::of(&report, &mut Sources::of_images(&self.images, Stray::Silent));
         if let Some(path) = output.trace {
             let trace = trace::document(&report);
@@ -72,14 +75,20 @@ impl Run {
         match (output.file, output.json) {
             (Some(path), _) => write(path, &text)?,
             (None, true) => println!("{text}"),
+            // That was said.
+            (None, false) if report.kernels.is_empty() => {}
             (None, false) => eprint!("{text}"),
         }
         Ok(())
     }
 
+    /// What the software GPU has counted; nothing where it was never asked for: then nobody has made the socket.
     fn report(&self) -> Result<Report, Failure> {
         let doing = "asking the software GPU for its profile";
-        let socket = UnixStream::connect(&self.socket).map_err(Failure::doing(doing))?;
+        let socket = match UnixStream::connect(&self.socket) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Report::default()),
+            connected => connected.map_err(Failure::doing(doing))?,
+        };
         socket.set_read_timeout(Some(PATIENCE))?;
         let mut bytes = Vec::new();
         socket.take(REPORT_BYTES_MAX).read_to_end(&mut bytes).map_err(Failure::doing(doing))?;

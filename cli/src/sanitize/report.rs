@@ -19,6 +19,8 @@ pub(super) struct Report {
     pub(super) calls: Vec<Call>,
     /// Kernels of which nothing was looked at.
     pub(super) unlooked: BTreeSet<String>,
+    /// Whether something is wrong in code that tells no lines of its source.
+    pub(super) lacks_lines: bool,
     pub(super) device: Device,
 }
 
@@ -107,7 +109,11 @@ impl Report {
                 None => wrong.push(new),
             }
         }
+        let lacks_lines = |wrong: &Wrong| {
+            matches!(wrong.at, At::Ptx(line) if line > 0) && !sources.tells_lines(&wrong.kernel)
+        };
         Self {
+            lacks_lines: wrong.iter().any(lacks_lines),
             wrong,
             left_out: left_out.saturating_add(findings.left_out),
             leaks: findings.leaks.clone(),

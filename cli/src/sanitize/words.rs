@@ -65,7 +65,7 @@ fn written(out: &mut String, report: &Report, counts_calls: bool) -> std::fmt::R
             writeln!(out, "bulkhead: the program ended before it used the device: nothing was looked at")?;
         }
     }
-    if report.wrong.iter().any(|wrong| matches!(wrong.at, At::Ptx(line) if line > 0)) {
+    if report.lacks_lines {
         writeln!(
             out,
             "bulkhead: compile with nvcc -lineinfo to be told lines of the source in place of lines of the PTX"

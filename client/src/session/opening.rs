@@ -4,7 +4,7 @@ use std::{
     os::fd::AsFd,
     path::PathBuf,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU32, AtomicU64},
     },
 };
@@ -167,6 +167,7 @@ impl Session {
             refusals_seen: AtomicU64::new(0),
             moves: AtomicU32::new(0),
             asking: Mutex::new(()),
+            words: OnceLock::new(),
             staging: Mutex::new(None),
             heap: Mutex::default(),
             watch: Watch::new(stray, AddressRange { start: window.0, bytes: window.1 }),

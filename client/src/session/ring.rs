@@ -26,6 +26,16 @@ impl Session {
                 "work that was in flight was lost with its executor; memory and code are as they were"
             }
             ErrorCode::LaunchTimeout => "a kernel ran for longer than it may, and was ended",
+            // Words of the executor's; what the device's driver refuses has a number.
+            ErrorCode::InvalidHandle => {
+                "submitted work names memory or code that is not there: it was freed, or taken back"
+            }
+            ErrorCode::NotPermitted => {
+                "submitted work writes to memory that may only be read, or calls gates that are not its session's"
+            }
+            ErrorCode::InvalidArgument if refusal.device == 0 => {
+                "submitted work reaches beyond the end of its memory, is misaligned, or has other parameters than its entry"
+            }
             _ => "the device did not carry out work that was submitted",
         };
         Err(Error::new(code, message).device(refusal.device))

@@ -1,9 +1,15 @@
 //! Streams, events, copies and fills.
 
+use std::thread;
+use std::time::Instant;
+
 use bulkhead_ring::{ArrayCopy, Ended, Pattern, Record};
 use bulkhead_schema::{Error, ErrorCode};
 
-use super::{REPLY, Session, Submit, code, copied_to_device, copied_to_host, copy, name, over};
+use super::{
+    KERNEL_HEARS, NAP_MAX, REPLY, Session, Submit, code, copied_to_device, copied_to_host, copy, name, over,
+};
+use crate::connection::{answer, broken};
 use crate::stream::Streams;
 use crate::{DeviceRange, Event, Fence, HostSpan, Stream};
 
@@ -189,8 +195,35 @@ impl Session {
         let by_kernel = || self.inner.submit.lock().producer.ended();
         let ended = by_executor.filter(why).or_else(by_kernel).or(by_executor);
         match ended {
-            Some(ended) => Err(over(ended)),
+            Some(ended) => Err(self.why_over(ended)),
             None => self.inner.remote.status(),
         }
+    }
+
+    /// Why the session is over: in the kernel's words, where it knows more than a page can say.
+    fn why_over(&self, ended: Ended) -> Error {
+        let told = over(ended);
+        if !matches!(told.code, ErrorCode::Revoked | ErrorCode::LaunchTimeout) || !self.inner.memory.is_ours()
+        {
+            return told;
+        }
+        let words = self.inner.words.get_or_init(|| self.ask_why());
+        words.clone().filter(|words| words.code == told.code).unwrap_or(told)
+    }
+
+    /// What the kernel says to a session that is over. It may hear of that later than the session's client.
+    fn ask_why(&self) -> Option<Error> {
+        let until = Instant::now() + KERNEL_HEARS;
+        while Instant::now() < until {
+            let asked = self.inner.remote.call_within(KERNEL_HEARS, |context| async move {
+                let response = context.session()?.memory_request().send().promise.await.map_err(broken)?;
+                answer(response.get().and_then(|r| r.get_result()).map_err(broken)?).map(drop)
+            });
+            match asked? {
+                Ok(()) => thread::sleep(NAP_MAX),
+                Err(why) => return Some(why),
+            }
+        }
+        None
     }
 }

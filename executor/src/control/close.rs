@@ -122,6 +122,10 @@ impl Control {
         let device = |error| device::error(&error);
         self.stop_pump();
         let mut state = self.session.state.lock();
+        // The pump may have stopped before it saw that.
+        if let Some(error) = state.broken.clone() {
+            self.session.tell_kernel(&mut state, &error);
+        }
         state.streams.forget_held();
         state.streams.mark_all().map_err(device)?;
         let since = Instant::now();

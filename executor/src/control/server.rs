@@ -24,7 +24,7 @@ use crate::{
     executor::{Executor, Known, Tenancy},
     images::cache::{Cache, CacheOptions},
     sandbox,
-    session::spawn,
+    session::{Ender, spawn},
     watch::{patience::Patience, profile, pulse, warden},
 };
 
@@ -278,7 +278,7 @@ impl Server {
 
     /// Ends a session's kernels, and whoever waits for them. It is closed afterwards, when what is changing has come to an end.
     fn end(&self, id: u64, session: u32, why: Error) -> Result<(), Error> {
-        self.known(session)?.session.end(why);
+        self.known(session)?.session.end(Ender::Kernel, why);
         answer(&self.executor.link, id, &Ok(()));
         Ok(())
     }

@@ -124,14 +124,13 @@ pub(super) fn find(
             Ok(Found { work, entry: Some(launched) })
         }
         NodeWork::Copy(copy) => {
-            let to = bindings.device(copy.to, copy.to_offset, copy.bytes, Use::ReadWrite);
-            let from = bindings.device(copy.from, copy.from_offset, copy.bytes, Use::Read);
-            let (to, from) = to.zip(from).ok_or(ErrorCode::InvalidHandle)?;
+            let to = bindings.device(copy.to, copy.to_offset, copy.bytes, Use::ReadWrite)?;
+            let from = bindings.device(copy.from, copy.from_offset, copy.bytes, Use::Read)?;
             Ok(Found { work: Work::Copy { to, from, bytes: copy.bytes }, entry: None })
         }
         NodeWork::Fill { to, offset, pattern, count } => {
             let bytes = count.checked_mul(pattern.bytes()).ok_or(ErrorCode::InvalidArgument)?;
-            let to = bindings.device(to, offset, bytes, Use::ReadWrite).ok_or(ErrorCode::InvalidHandle)?;
+            let to = bindings.device(to, offset, bytes, Use::ReadWrite)?;
             if !to.0.is_multiple_of(pattern.bytes()) {
                 return Err(ErrorCode::InvalidArgument);
             }

@@ -11,7 +11,7 @@ use crate::{
     },
     session::{
         State,
-        bindings::{Bindings, Object, Use},
+        bindings::{Bindings, Use},
     },
 };
 
@@ -27,41 +27,37 @@ pub(crate) enum Move {
 impl Move {
     /// Looks up what a record names; none where it is another record.
     pub(crate) fn find(bindings: &Bindings, record: &Record) -> Option<Result<Self, ErrorCode>> {
-        let found = match *record {
+        Some(match *record {
             Record::CopyToDevice { copy, .. } => {
                 let to = bindings.device(copy.to, copy.to_offset, copy.bytes, Use::ReadWrite);
                 let from = bindings.host(copy.from, copy.from_offset, copy.bytes);
-                to.zip(from).map(|(to, from)| Self::ToDevice { to, from })
+                to.and_then(|to| from.map(|from| Self::ToDevice { to, from }))
             }
             Record::CopyToHost { copy, .. } => {
                 let to = bindings.host(copy.to, copy.to_offset, copy.bytes);
                 let from = bindings.device(copy.from, copy.from_offset, copy.bytes, Use::Read);
-                to.zip(from).map(|(to, from)| Self::ToHost { to, from })
+                to.and_then(|to| from.map(|from| Self::ToHost { to, from }))
             }
             Record::CopyOnDevice { copy, .. } => {
                 let to = bindings.device(copy.to, copy.to_offset, copy.bytes, Use::ReadWrite);
                 let from = bindings.device(copy.from, copy.from_offset, copy.bytes, Use::Read);
-                to.zip(from).map(|(to, from)| Self::OnDevice { to, from, bytes: copy.bytes })
+                to.and_then(|to| from.map(|from| Self::OnDevice { to, from, bytes: copy.bytes }))
             }
             Record::Fill { to, offset, pattern, count, .. } => {
-                if let Some(Object::Buffer { may: Use::Read, .. }) = bindings.get(to.slot, to.generation) {
-                    return Some(Err(ErrorCode::InvalidHandle));
-                }
-                let range = count.checked_mul(pattern.bytes());
+                let range = count.checked_mul(pattern.bytes()).ok_or(ErrorCode::InvalidArgument);
                 let to = range.and_then(|bytes| bindings.device(to, offset, bytes, Use::ReadWrite));
-                let to = to.filter(|to| to.0.is_multiple_of(pattern.bytes()));
+                let is_whole = |to: DeviceAddress| to.0.is_multiple_of(pattern.bytes());
+                let to = to.and_then(|to| is_whole(to).then_some(to).ok_or(ErrorCode::InvalidArgument));
                 let of_pattern = pattern.bytes();
                 let pattern = match pattern {
                     Pattern::Bits8(value) => FillPattern::Bits8(value),
                     Pattern::Bits16(value) => FillPattern::Bits16(value),
                     Pattern::Bits32(value) => FillPattern::Bits32(value),
                 };
-                let fill = to.map(|to| Self::Fill { to, pattern, of_pattern, count });
-                return Some(fill.ok_or(ErrorCode::InvalidArgument));
+                to.map(|to| Self::Fill { to, pattern, of_pattern, count })
             }
             _ => return None,
-        };
-        Some(found.ok_or(ErrorCode::InvalidHandle))
+        })
     }
 
     /// How much it is.

@@ -75,13 +75,9 @@ pub(crate) fn run(session: &Session, mut consumer: Consumer) {
     tracing::debug!(session = session.id, %error, "session ended");
     let mut state = session.state.lock();
     state.streams.forget_held();
+    session.tell_kernel(&mut state, &error);
     state.streams.page().end(Ended { code: error.code as u16, device: error.device });
     drop(state);
-    report(session.link.reply(0, None, |reply| {
-        let mut ended = reply.init_session_ended();
-        ended.set_session(session.id);
-        error.write(ended.init_error());
-    }));
     linger(session);
 }
 

@@ -162,8 +162,9 @@ fn copy_array(
     let copied = ArrayCopy { array, at, memory: DeviceAddress(0), row_bytes, rows, shape, to_array };
     let Some(bytes) = copied.bytes() else { return Ok(Err(ErrorCode::InvalidArgument.into())) };
     let may = if to_array { Use::Read } else { Use::ReadWrite };
-    let Some(memory) = state.bindings.device(copy.memory, copy.offset, bytes, may) else {
-        return Ok(Err(ErrorCode::InvalidHandle.into()));
+    let memory = match state.bindings.device(copy.memory, copy.offset, bytes, may) {
+        Ok(memory) => memory,
+        Err(code) => return Ok(Err(code.into())),
     };
     state.gpu.copy_array(stream, &ArrayCopy { memory, ..copied })?;
     state.streams.loads(number, Load { moved: bytes, ..Load::default() });

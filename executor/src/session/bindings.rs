@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bulkhead_gpu::{DeviceAddress, HostRange};
 use bulkhead_ring::Bind;
 use bulkhead_schema::{
-    Handle, Run,
+    ErrorCode, Handle, Run,
     limits::{CAPABILITIES_MAX, SESSIONS_MAX},
 };
 
@@ -185,28 +185,40 @@ impl Bindings {
         (*bound == generation).then_some(object)
     }
 
-    /// The device range `[offset, offset + bytes)` of a buffer, if it lies in it and the buffer may be used so.
-    pub(crate) fn device(&self, name: Bind, offset: u64, bytes: u64, wanted: Use) -> Option<DeviceAddress> {
-        match self.get(name.slot, name.generation)? {
-            Object::Buffer { address, bytes: size, may } => {
-                let allowed = wanted == Use::Read || *may == Use::ReadWrite;
-                (allowed && offset <= *size && bytes <= size - offset)
-                    .then(|| DeviceAddress(address + offset))
+    /// The device range `[offset, offset + bytes)` of a buffer, if it lies in it and the buffer may be used so. Else why not:
+    /// `InvalidHandle` where nothing of that name is there, as after it was freed or taken back, `NotPermitted` where it may
+    /// only be read, and `InvalidArgument` beyond its end.
+    pub(crate) fn device(
+        &self,
+        name: Bind,
+        offset: u64,
+        bytes: u64,
+        wanted: Use,
+    ) -> Result<DeviceAddress, ErrorCode> {
+        match self.get(name.slot, name.generation).ok_or(ErrorCode::InvalidHandle)? {
+            Object::Buffer { may: Use::Read, .. } if wanted == Use::ReadWrite => Err(ErrorCode::NotPermitted),
+            Object::Buffer { address, bytes: size, .. } => {
+                let is_inside = offset <= *size && bytes <= size - offset;
+                is_inside.then(|| DeviceAddress(address + offset)).ok_or(ErrorCode::InvalidArgument)
             }
             Object::Mapped { address, memory } => {
-                part(*memory, offset, bytes).map(|_| DeviceAddress(address + offset))
+                let inside = part(*memory, offset, bytes).ok_or(ErrorCode::InvalidArgument);
+                inside.map(|_| DeviceAddress(address + offset))
             }
-            Object::Host(_) | Object::Entry(_) | Object::Image { .. } => None,
+            Object::Host(_) | Object::Entry(_) | Object::Image { .. } => Err(ErrorCode::InvalidHandle),
         }
     }
 
-    /// The host range `[offset, offset + bytes)` of host memory, if it lies in it.
-    pub(crate) fn host(&self, name: Bind, offset: u64, bytes: u64) -> Option<HostRange> {
-        match self.get(name.slot, name.generation)? {
+    /// The host range `[offset, offset + bytes)` of host memory, if it lies in it. Else why not, as for [`Self::device`].
+    pub(crate) fn host(&self, name: Bind, offset: u64, bytes: u64) -> Result<HostRange, ErrorCode> {
+        let inside = match self.get(name.slot, name.generation).ok_or(ErrorCode::InvalidHandle)? {
             Object::Host(memory) => memory.part(offset, bytes),
             Object::Mapped { memory, .. } => part(*memory, offset, bytes),
-            Object::Buffer { .. } | Object::Entry(_) | Object::Image { .. } => None,
-        }
+            Object::Buffer { .. } | Object::Entry(_) | Object::Image { .. } => {
+                return Err(ErrorCode::InvalidHandle);
+            }
+        };
+        inside.ok_or(ErrorCode::InvalidArgument)
     }
 
     pub(crate) fn entry(&mut self, slot: u32, generation: u32) -> Option<&mut Entry> {
@@ -252,10 +264,11 @@ mod tests {
     #[test]
     fn a_range_resolves_only_inside_its_buffer() {
         let bindings = table();
-        assert_eq!(bindings.device(NAME, 10, 90, Use::Read), Some(DeviceAddress((1 << 45) + 10)));
-        assert_eq!(bindings.device(NAME, 100, 0, Use::ReadWrite), Some(DeviceAddress((1 << 45) + 100)));
+        assert_eq!(bindings.device(NAME, 10, 90, Use::Read), Ok(DeviceAddress((1 << 45) + 10)));
+        assert_eq!(bindings.device(NAME, 100, 0, Use::ReadWrite), Ok(DeviceAddress((1 << 45) + 100)));
         for (offset, bytes) in [(10, 91), (101, 0), (u64::MAX, 1), (1, u64::MAX), (u64::MAX, u64::MAX)] {
-            assert_eq!(bindings.device(NAME, offset, bytes, Use::Read), None, "{offset}+{bytes}");
+            let beyond = bindings.device(NAME, offset, bytes, Use::Read);
+            assert_eq!(beyond, Err(ErrorCode::InvalidArgument), "{offset}+{bytes}");
         }
     }
 
@@ -263,8 +276,8 @@ mod tests {
     fn a_buffer_bound_for_reading_does_not_resolve_for_writing() {
         let mut bindings = Bindings::default();
         bindings.bind(BUFFER, buffer(Use::Read)).unwrap();
-        assert!(bindings.device(NAME, 0, 1, Use::Read).is_some());
-        assert!(bindings.device(NAME, 0, 1, Use::ReadWrite).is_none());
+        assert!(bindings.device(NAME, 0, 1, Use::Read).is_ok());
+        assert_eq!(bindings.device(NAME, 0, 1, Use::ReadWrite), Err(ErrorCode::NotPermitted));
     }
 
     #[test]
@@ -273,24 +286,26 @@ mod tests {
         let memory = HostRange { at: HostAddress(1 << 30), bytes: 100 };
         bindings.bind(BUFFER, Object::Mapped { address: 1 << 45, memory }).unwrap();
         let range = HostRange { at: HostAddress((1 << 30) + 10), bytes: 90 };
-        assert_eq!(bindings.host(NAME, 10, 90), Some(range));
-        assert_eq!(bindings.device(NAME, 10, 90, Use::ReadWrite), Some(DeviceAddress((1 << 45) + 10)));
+        assert_eq!(bindings.host(NAME, 10, 90), Ok(range));
+        assert_eq!(bindings.device(NAME, 10, 90, Use::ReadWrite), Ok(DeviceAddress((1 << 45) + 10)));
         for (offset, bytes) in [(10, 91), (101, 0), (u64::MAX, 1), (1, u64::MAX), (u64::MAX, u64::MAX)] {
-            assert_eq!(bindings.host(NAME, offset, bytes), None, "{offset}+{bytes}");
-            assert_eq!(bindings.device(NAME, offset, bytes, Use::Read), None, "{offset}+{bytes}");
+            let beyond = Some(ErrorCode::InvalidArgument);
+            assert_eq!(bindings.host(NAME, offset, bytes).err(), beyond, "{offset}+{bytes}");
+            assert_eq!(bindings.device(NAME, offset, bytes, Use::Read).err(), beyond, "{offset}+{bytes}");
         }
     }
 
     #[test]
     fn a_handle_of_another_generation_slot_or_kind_does_not_resolve() {
         let mut bindings = table();
-        assert_eq!(bindings.device(Bind { generation: 1, ..NAME }, 0, 1, Use::Read), None);
-        assert_eq!(bindings.device(Bind { slot: 5, ..NAME }, 0, 1, Use::Read), None);
-        assert_eq!(bindings.host(NAME, 0, 1), None);
+        let nothing = Some(ErrorCode::InvalidHandle);
+        assert_eq!(bindings.device(Bind { generation: 1, ..NAME }, 0, 1, Use::Read).err(), nothing);
+        assert_eq!(bindings.device(Bind { slot: 5, ..NAME }, 0, 1, Use::Read).err(), nothing);
+        assert_eq!(bindings.host(NAME, 0, 1).err(), nothing);
         assert!(bindings.entry(4, 2).is_none());
         assert!(bindings.unbind(Handle { generation: 3, ..BUFFER }).is_none());
         assert!(bindings.unbind(BUFFER).is_some());
-        assert_eq!(bindings.device(NAME, 0, 1, Use::Read), None);
+        assert_eq!(bindings.device(NAME, 0, 1, Use::Read).err(), nothing);
     }
 
     #[test]
@@ -301,7 +316,7 @@ mod tests {
             assert!(bindings.bind(Handle { slot, generation: slot }, buffer(Use::Read)).is_some());
         }
         for slot in slots {
-            assert!(bindings.device(Bind { slot, generation: slot }, 0, 1, Use::Read).is_some());
+            assert!(bindings.device(Bind { slot, generation: slot }, 0, 1, Use::Read).is_ok());
             assert!(bindings.unbind(Handle { slot, generation: slot }).is_some());
         }
         assert!(bindings.pages.iter().all(Option::is_none), "a page without bindings stays");

@@ -21,7 +21,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::{
     control::{
         job::{Change, Reserved},
-        link::Link,
+        link::{Link, report},
     },
     launch::{
         entry::HIDDEN,
@@ -65,6 +65,8 @@ pub(crate) struct State {
     pub(crate) swapped: Option<Swapped>,
     /// Why nothing of the session may run any more.
     pub(crate) broken: Option<Error>,
+    /// The kernel knows why.
+    kernel_knows: bool,
     /// Its objects are given up: nothing is bound any more.
     pub(crate) closed: bool,
     /// What keeps everybody from submitting.
@@ -77,6 +79,15 @@ pub(crate) struct State {
     pub(crate) stopped: Option<Stopped>,
     /// How many blocks one launch may have.
     pub(crate) blocks_max: u64,
+}
+
+/// Who ends a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ender {
+    /// The kernel, which knows why.
+    Kernel,
+    /// The executor, for what the session's kernels do.
+    Executor,
 }
 
 /// When a session's kernels were told to end, and what was there to end.
@@ -110,6 +121,7 @@ impl State {
             pause: Pause::new(),
             swapped: None,
             broken: None,
+            kernel_knows: false,
             closed: false,
             gate,
             busy: Busy::default(),
@@ -203,10 +215,14 @@ impl Session {
 
     /// Ends the session: for what its kernels do, or because the kernel says that it is over. Its client is told before they end:
     /// it takes no result for one.
-    pub(crate) fn end(&self, error: Error) {
+    pub(crate) fn end(&self, ender: Ender, error: Error) {
         let mut state = self.state.lock();
         if state.closed || state.broken.is_some() {
             return;
+        }
+        match ender {
+            Ender::Kernel => state.kernel_knows = true,
+            Ender::Executor => self.tell_kernel(&mut state, &error),
         }
         let page = state.streams.page();
         page.refuse(u64::MAX, error.code as u16, error.device);
@@ -217,6 +233,19 @@ impl Session {
         state.broken = Some(error);
         drop(state);
         self.wake();
+    }
+
+    /// Tells the kernel, once, why the session is over. Before its client, who may leave at once: then the kernel closes the
+    /// session, and hears no more of it than what was said before.
+    pub(crate) fn tell_kernel(&self, state: &mut State, error: &Error) {
+        if std::mem::replace(&mut state.kernel_knows, true) {
+            return;
+        }
+        report(self.link.reply(0, None, |reply| {
+            let mut ended = reply.init_session_ended();
+            ended.set_session(self.id);
+            error.write(ended.init_error());
+        }));
     }
 
     /// Has the pump, where there is one, look at what waits.

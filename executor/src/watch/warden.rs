@@ -22,7 +22,7 @@ use crate::{
         rates::{bytes_per_second, unlooked_per_second},
     },
     moments::keeper::{Keeper, Keeps},
-    session::{Session, State, Stopped},
+    session::{Ender, Session, State, Stopped},
     watch::{clock, neighbours::Seen},
 };
 
@@ -139,7 +139,7 @@ fn name_of(session: &Session) -> String {
 fn end(session: &Session, why: String, remedy: &str) {
     // The kernel says so too, as often as the session's principal may cause a line.
     tracing::debug!(session = session.id, why, "a session's kernels are ended");
-    session.end(Error::new(ErrorCode::LaunchTimeout, why).remedy(remedy));
+    session.end(Ender::Executor, Error::new(ErrorCode::LaunchTimeout, why).remedy(remedy));
 }
 
 /// The session whose work has gone on for longest, and since when it is that one: what others have may wait for it.

@@ -73,7 +73,7 @@ fn a_buffer_bound_for_reading_is_not_written_by_copies_and_fills() {
         let position = client.producer.push(&record).unwrap();
         client.wait(0, position);
         let refusal = client.page.refusal().unwrap();
-        assert_eq!((refusal.count, refusal.code), (refusals, ErrorCode::InvalidHandle as u16), "{record:?}");
+        assert_eq!((refusal.count, refusal.code), (refusals, ErrorCode::NotPermitted as u16), "{record:?}");
     }
     let position =
         client.producer.push(&Record::CopyOnDevice { stream: 0, copy: copy(write, read) }).unwrap();

@@ -24,7 +24,7 @@ fn what_is_shared_is_read_by_the_other_sessions_kernels_and_not_written_through_
     assert_eq!(b.peek(&mut kernel, seen + 8), 41);
     b.poke(seen + 8, 99);
     assert!(!b.fill(&mut kernel, 0, seen + 8, 98, 1), "a fill wrote through the upper half");
-    assert_eq!(b.page.refusal().unwrap().code, ErrorCode::InvalidHandle as u16);
+    assert_eq!(b.page.refusal().unwrap().code, ErrorCode::NotPermitted as u16);
     assert_eq!(a.read(&mut kernel, a.address(GRANULE) + 8), 41);
     assert_eq!(b.read(&mut kernel, seen + 8), 41, "a copy reads what a kernel reads");
     a.poke(a.address(GRANULE) + 8, 42);

@@ -63,6 +63,8 @@ pub(crate) struct Batch {
     spent: RefCell<Vec<LetGo>>,
     /// Where its session's line stood when it was severed.
     mark: Cell<Option<(Line, u64)>>,
+    /// Who took some of it back last, of whom the session had it.
+    pub(crate) giver: Cell<Option<Owner>>,
     /// Whether device memory of it may be mapped still.
     pub(crate) is_mapped: Cell<bool>,
     /// No work reaches any of it; it is quiescent once that is so of all that its session severed before.
@@ -83,6 +85,7 @@ impl Batch {
             count: Cell::new(0),
             spent: RefCell::default(),
             mark: Cell::new(None),
+            giver: Cell::new(None),
             is_mapped: Cell::new(true),
             has_passed: Cell::new(false),
         }

@@ -363,6 +363,11 @@ impl<S: Holder> Registry<S> {
             };
             session.refund(Resource::Capabilities, run.len() as u64);
             batch.add(id, run);
+            if let Hurry::AllBut(giver) = hurry
+                && giver != owner
+            {
+                batch.giver.set(Some(giver));
+            }
             session.has_ended(run);
             // What is its giver's is counted by the holder's budget, so that nobody uses up what the giver may have on the way.
             if !hurry.is_of_giver(owner) {

@@ -26,6 +26,7 @@ use std::{
     collections::{HashMap, HashSet, VecDeque},
     os::fd::OwnedFd,
     rc::{Rc, Weak},
+    time::Duration,
 };
 
 use bulkhead_caps::{Access, Kind, Line, Need, ObjectId, Owner};
@@ -68,6 +69,9 @@ pub(crate) type Object = registry::Object<Session>;
 const DESCRIPTORS: u64 = 2;
 /// What these take, in bytes.
 const SHARED_BYTES: u64 = (layout::RING_BYTES + layout::COMPLETION_BYTES) as u64;
+
+/// How long an executor that is to end is heard.
+const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// A session's ring.
 struct Ring {
@@ -348,6 +352,7 @@ impl Session {
             }
             break;
         }
+        self.hear_out().await;
         // Its kernels know no flag that ends them: their process ends.
         self.end_alone().await;
         // What changes may wait for its kernels, as code does that is loaded: so they end before it is waited for.
@@ -391,6 +396,15 @@ impl Session {
                 session = self.id, name = self.name, pid = self.pid, code = format!("{:?}", error.code),
                 why = error.message, unsaid, "session had been ended"
             );
+        }
+    }
+
+    /// Hears why an executor that is its alone had ended it, where it did, before the process ends. That was said before the
+    /// session's client could know, and what is asked now is answered after it.
+    async fn hear_out(&self) {
+        if self.device.executor.is_isolated() {
+            let answer = self.link().call(None, Vec::new(), |mut request| request.set_describe(()));
+            drop(tokio::time::timeout(LAST_WORDS, answer).await);
         }
     }
 

@@ -174,8 +174,9 @@ impl Session {
             biased;
             refused = self.ask_to_sever(batch) => refused,
             () = self.is_late_with(batch), if self.device.executor.is_isolated() => {
-                self.end(&overdue());
-                Some(overdue())
+                let error = self.overdue(batch);
+                self.end(&error);
+                Some(error)
             }
         };
         self.unsevered.send_modify(|batches| *batches = batches.saturating_sub(1));
@@ -263,7 +264,7 @@ impl Session {
                 () = another_passes, if is_given_back => {}
                 () = batch.overdue(), if self.holds(&batch) && self.live().is_ok() => {
                     if self.holds(&batch) {
-                        self.end(&overdue());
+                        self.end(&self.overdue(&batch));
                     }
                 }
             }
@@ -517,11 +518,21 @@ impl Session {
         self.registry().expect(released, "unmap");
         self.registry().may_give_back(mapping.object);
     }
-}
 
-fn overdue() -> Error {
-    let message =
-        format!("memory or code that was taken back was still in use after {} s", limits::DRAIN_SECONDS);
-    Error::new(ErrorCode::Revoked, message)
-        .remedy("open a new session, and keep kernels short that use what others gave")
+    /// Why it ends with what it does not let go of.
+    fn overdue(&self, batch: &Batch) -> Error {
+        let seconds = limits::DRAIN_SECONDS;
+        let is_over = |giver: Rc<Session>| giver.live().is_err();
+        let message = match batch.giver.get().map(|giver| self.registry().session(giver).is_none_or(is_over))
+        {
+            Some(true) => format!(
+                "the session that gave memory or gates has ended, and they were still in use {seconds} s later"
+            ),
+            Some(false) | None => {
+                format!("memory or code that was taken back was still in use after {seconds} s")
+            }
+        };
+        Error::new(ErrorCode::Revoked, message)
+            .remedy("open a new session, and keep kernels short that use what others gave")
+    }
 }

@@ -31,9 +31,18 @@ impl Status {
                 "the log of `bulkhead serve` says which kernel, and why: a kernel may run for `--kernel-seconds`, and for \
                  `--loading-seconds` where another program waits to load its code",
             ),
+            // The kernel knows who it was.
+            ErrorCode::Revoked if error.message.contains("has ended") => {
+                Some("start that program again, and this one")
+            }
             ErrorCode::Revoked => {
                 taken_back = revoked(&gates::modules());
                 Some(taken_back.as_str())
+            }
+            // The operator's limit, of which the program may know nothing. The same line however much was asked.
+            ErrorCode::OutOfMemory | ErrorCode::LimitReached if error.remedy.contains("`bulkhead serve") => {
+                report::once(&format!("what this program asks for is beyond a limit: {}", error.remedy));
+                None
             }
             _ => None,
         };

@@ -183,3 +183,24 @@ fn the_memory_of_a_suspended_session_is_not_waited_for_by_others() {
     assert_eq!(operator(&kernel, "resume", &number(&kernel, "owner")).code(), Some(0));
     other.session.accept(&share).unwrap();
 }
+
+#[test]
+fn status_tells_a_session_that_is_to_be_suspended_from_one_that_is() {
+    let kernel = Kernel::start();
+    let tenant = Tenant::new(&kernel, "busy");
+    let word = tenant.session.allocate(4).unwrap();
+    let running = tenant.runs(word.address());
+    let id = number(&kernel, "busy");
+    let mut asking = process::bulkhead(&["suspend", &id, "--socket"]);
+    let mut asking = asking.arg(kernel.socket()).spawn().unwrap();
+    let table = || process::run(process::bulkhead(&["status", "--socket"]).arg(kernel.socket()), PATIENCE);
+    until("it is being suspended", || kernel.status().session("busy").unwrap().suspending);
+    assert!(!kernel.status().session("busy").unwrap().suspended);
+    assert!(table().stdout.contains(", suspending"), "{}", table().told());
+    running.end();
+    assert!(asking.wait().unwrap().success());
+    let status = kernel.status();
+    let session = status.session("busy").unwrap();
+    assert!(session.suspended && !session.suspending, "{session:?}");
+    assert!(table().stdout.contains(", suspended"), "{}", table().told());
+}

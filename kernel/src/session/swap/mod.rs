@@ -268,6 +268,11 @@ impl Session {
         *self.swap.suspended.borrow()
     }
 
+    /// Whether its memory lies on the device, until the last of it was copied out.
+    pub(crate) fn is_on_the_device(&self) -> bool {
+        matches!(self.swap.whereabouts.get(), Whereabouts::Here | Whereabouts::Leaving)
+    }
+
     /// Waits until the operator does not want it away, or it is over.
     pub(crate) async fn until_resumed(&self) {
         let mut suspended = self.swap.suspended.subscribe();
