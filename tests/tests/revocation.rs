@@ -56,7 +56,7 @@ fn after_a_quiescent_revocation_no_running_or_queued_kernel_reaches_the_memory()
     // By name, nothing is admitted either.
     let filled =
         taker.session.fill(FIRST, mapped.all(), Pattern::Bits32(0)).and_then(|f| taker.session.wait(f));
-    assert_eq!(filled.unwrap_err().code, ErrorCode::InvalidArgument);
+    assert_eq!(filled.unwrap_err().code, ErrorCode::InvalidHandle);
     let read = taker.session.read(FIRST, &mut [0; 4], mapped.range(0, 4));
     assert_eq!(read.unwrap_err().code, ErrorCode::InvalidHandle);
 }

@@ -76,7 +76,7 @@ fn kernels_and_the_host_see_each_others_stores_at_one_address() {
     let plain = tenant.session.allocate_host(4096).unwrap();
     assert_eq!(plain.address(), None);
     let filled = tenant.session.fill(FIRST, plain.range(0, 4), Pattern::Bits32(1)).unwrap();
-    assert_eq!(tenant.session.wait(filled).unwrap_err().code, ErrorCode::InvalidArgument);
+    assert_eq!(tenant.session.wait(filled).unwrap_err().code, ErrorCode::InvalidHandle);
 }
 
 #[test]

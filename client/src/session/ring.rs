@@ -28,7 +28,7 @@ impl Session {
             ErrorCode::LaunchTimeout => "a kernel ran for longer than it may, and was ended",
             // Words of the executor's; what the device's driver refuses has a number.
             ErrorCode::InvalidHandle => {
-                "submitted work names memory or code that is not there: it was freed, or taken back"
+                "submitted work names memory or code that is not there, or of another kind: it was freed, or taken back"
             }
             ErrorCode::NotPermitted => {
                 "submitted work writes to memory that may only be read, or calls gates that are not its session's"
