@@ -126,6 +126,8 @@ __global__ void too_deep(unsigned *out) { out[threadIdx.x] = endless(threadIdx.x
 
 int main(int argc, char **argv) {
     const Program program("recursion", argc, argv);
+    // What CUDA gives each thread otherwise, 1 KiB, is too little.
+    CHECK(cudaDeviceSetLimit(cudaLimitStackSize, 16 << 10));
     static int memory[1 << 14];
     void *device;
     CHECK(cudaMalloc(&device, sizeof memory));
