@@ -8,7 +8,7 @@ use crate::maps::{HashMap, HashSet};
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ast::{Address, AddressBase, Instruction, Operand, Predicate, Span, Statement};
-use crate::confine::calls::ARGUMENT;
+use crate::confine::calls::{ARGUMENT, Budget};
 use crate::confine::lines::{plain, register};
 use crate::confine::recursion::PASS;
 use crate::confine::scope::Scopes;
@@ -16,7 +16,12 @@ use crate::names::Class;
 use crate::report::{Reason, Report};
 
 /// Replaces the accesses to arguments in a flat body by moves.
-pub(super) fn lower(statements: Vec<Statement>, scopes: &mut Scopes, report: &mut Report) -> Vec<Statement> {
+pub(super) fn lower(
+    statements: Vec<Statement>,
+    scopes: &mut Scopes,
+    budget: &mut Budget,
+    report: &mut Report,
+) -> Vec<Statement> {
     let mut pieces: BTreeMap<String, BTreeSet<Piece>> = BTreeMap::new();
     for statement in &statements {
         let Some((access, argument)) = argument_of(statement) else { continue };
@@ -34,7 +39,11 @@ pub(super) fn lower(statements: Vec<Statement>, scopes: &mut Scopes, report: &mu
     if pieces.is_empty() && passes.is_empty() {
         return statements;
     }
-    join(&mut pieces, &passes);
+    if !join(&mut pieces, &passes, budget) {
+        let reason = Reason::Limit { what: "pieces of arguments", most: budget.most() as u64 };
+        report.add(Span::WHOLE, reason);
+        return Vec::new();
+    }
     let mut pass = Pass { cells: HashMap::default(), scopes, lowered: Vec::with_capacity(statements.len()) };
     for (argument, pieces) in pieces {
         let cells = cells(&pieces, pass.scopes);
@@ -87,8 +96,8 @@ fn pass_of(statement: &Statement) -> Option<[String; 2]> {
     }
 }
 
-/// Gives arguments that are moved to each other the same pieces.
-fn join(pieces: &mut BTreeMap<String, BTreeSet<Piece>>, passes: &[[String; 2]]) {
+/// Gives arguments that are moved to each other the same pieces; false where they are too many, or what is to be moved.
+fn join(pieces: &mut BTreeMap<String, BTreeSet<Piece>>, passes: &[[String; 2]], budget: &mut Budget) -> bool {
     let mut next: HashMap<&str, Vec<&str>> = HashMap::default();
     for [one, other] in passes {
         next.entry(one).or_default().push(other);
@@ -106,10 +115,14 @@ fn join(pieces: &mut BTreeMap<String, BTreeSet<Piece>>, passes: &[[String; 2]]) 
         }
         let all: BTreeSet<Piece> =
             group.iter().filter_map(|name| pieces.get(*name)).flatten().copied().collect();
+        if !budget.takes(all.len().saturating_mul(group.len())) {
+            return false;
+        }
         for name in group {
             pieces.insert(name.to_owned(), all.clone());
         }
     }
+    passes.iter().all(|[to, _]| budget.takes(pieces.get(to).map_or(0, BTreeSet::len)))
 }
 
 /// Bytes of an argument that are stored or loaded as one.

@@ -25,8 +25,8 @@ use crate::confine::variables::{Own, Variables};
 use crate::confine::versions::{Known, Proven, Versions};
 use crate::confine::{
     access, addresses, arguments, assign, bounded, check, clearing, copies, data, generic, indexed,
-    inductions, lines, locals, meets, parameters, peel, poll, prologue, reductions, remainders, roots,
-    runtime, stack, strides, unroll, warps,
+    inductions, lines, locals, meets, parameters, peel, poll, prologue, recursion, reductions, remainders,
+    roots, runtime, stack, strides, unroll, warps,
 };
 use crate::gates::Gates;
 use crate::limits::{NAME_BYTES_MAX, REGISTERS_MAX, SHARED_TERMS_MAX, SHARED_VARIABLES_MAX};
@@ -186,6 +186,7 @@ impl<'a> Of<'a, '_> {
         faults.name(&function.name, &mut flat.statements);
         let Flattener { mut scopes, variables, held, stack, budget, report, .. } = flattener;
         let mut statements = flat.statements;
+        statements.splice(0..0, stack.iter().map(|stack| recursion::begin(stack, function.span)));
         if budget.is_exceeded() || budget.looks() == Looks::Short {
             return Flattened { statements, stack, scopes, variables: Vec::new() };
         }
@@ -233,7 +234,7 @@ impl<'a> Of<'a, '_> {
         budget: &mut Budget,
         report: &mut Report,
     ) -> (Vec<Statement>, Roots) {
-        let statements = arguments::lower(statements, scopes, report);
+        let statements = arguments::lower(statements, scopes, budget, report);
         let statements = stack::lower(statements, stack.as_ref(), scopes, budget, report);
         let statements = data::replace(statements, ours, self.unit.symbols, scopes, report);
         let roots = roots::find(&statements, self.unit.symbols, report);

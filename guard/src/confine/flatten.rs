@@ -38,7 +38,9 @@ impl<'a> Flattener<'a> {
             self.note(*span, declared);
         }
         let mut before = None;
+        let mut is_first = true;
         for statement in body {
+            is_first &= !matches!(statement, Statement::Instruction(_) | Statement::Block(..));
             let labelled = matches!(before.replace(statement), Some(Statement::Label(..)));
             if !self.spend_inside() {
                 break;
@@ -50,7 +52,7 @@ impl<'a> Flattener<'a> {
                     }
                 }
                 Statement::Variable(variable) => {
-                    let declared = match self.framed(variable, into) {
+                    let declared = match self.framed(variable, is_first, into) {
                         Ok(false) => self.variable(variable),
                         declared => declared.map(|_| ()),
                     };

@@ -237,7 +237,7 @@ fn flatten(
     if !variables.into_placed().is_empty() {
         report.add(function.span, Reason::NotImplemented { what: "a variable in a gate".to_owned() });
     }
-    let statements = arguments::lower(flat.statements, &mut scopes, report);
+    let statements = arguments::lower(flat.statements, &mut scopes, flattener.budget, report);
     (statements, scopes)
 }
 

@@ -1,8 +1,8 @@
 //! Functions that call themselves: one body for all calls, and a stack in the thread's local memory.
 //!
-//! Functions are inlined where they are called. One that may call itself is too, once: a call of it from within saves what
-//! is still needed, goes back to the body's beginning with the number of the call in a register, and what comes behind the
-//! body goes to where that number says. A function's local variables are on the stack as well, as each call has its own.
+//! Functions are inlined where they are called. One that may call itself is too, but once in an entry: any other call of it
+//! saves what is still needed, goes to the body's beginning with the number of the call in a register, and what comes behind
+//! the body goes to where that number says. A function's local variables are on the stack as well, as each call has its own.
 //! What is saved is known when the whole body is flat: [`super::stack`] writes that, in the place of the lines that have the
 //! names here.
 
@@ -60,7 +60,7 @@ pub(super) struct Stack {
     /// How many calls there are.
     pub(super) calls: usize,
     pub(super) bodies: Vec<Body>,
-    /// The bodies that calls go to here, by the names of functions.
+    /// The bodies by the names of functions.
     reached: HashMap<String, usize>,
     /// How many functions are open that may call themselves.
     open: usize,
@@ -71,6 +71,16 @@ pub(super) struct Stack {
 /// A line that [`super::stack`] or [`super::arguments`] replaces.
 fn line(name: &str, operands: Vec<Operand>, span: Span) -> Statement {
     instruction(name, &[], operands, span)
+}
+
+/// Makes a register zero.
+fn zero(name: &str, span: Span) -> Statement {
+    instruction("mov", &["b32"], vec![register(name), number(0)], span)
+}
+
+/// What an entry begins with that has a stack.
+pub(super) fn begin(stack: &Stack, span: Span) -> Statement {
+    zero(&stack.pointer, span)
 }
 
 fn number(value: usize) -> Operand {
@@ -131,9 +141,8 @@ impl<'a> Flattener<'a> {
         let returned = self.formals(&function.returns)?;
         let (start, site) = (self.scopes.fresh_label(), self.scopes.fresh(Class::Word));
         let stack = self.stack()?;
-        let zero = |name: &str| instruction("mov", &["b32"], vec![register(name), number(0)], span);
         if stack.open == 0 {
-            into.statements.extend([line(REGION, vec![number(1)], span), zero(&stack.pointer)]);
+            into.statements.push(line(REGION, vec![number(1)], span));
         }
         stack.open += 1;
         let index = stack.bodies.len();
@@ -143,7 +152,7 @@ impl<'a> Flattener<'a> {
         pass(&function.parameters, &known.given, &passed.given, Direction::In, span, into)?;
         let formals = known.returned.clone();
         stack.bodies.push(known);
-        into.statements.extend([zero(&site), Statement::Label(at, span)]);
+        into.statements.extend([zero(&site, span), Statement::Label(at, span)]);
         self.block(body, into);
         self.end(span, into);
         into.statements.push(line(RETURN, vec![number(index)], span));
@@ -151,8 +160,6 @@ impl<'a> Flattener<'a> {
         let stack = self.stack()?;
         stack.open -= 1;
         if stack.open == 0 {
-            // What is called from elsewhere is inlined there.
-            stack.reached.clear();
             into.statements.push(line(REGION, vec![number(0)], span));
         }
         Ok(())
@@ -212,9 +219,19 @@ impl<'a> Flattener<'a> {
     }
 
     /// A local variable of a function inside one that may call itself: a register has its address. False where it is none.
-    pub(super) fn framed(&mut self, variable: &Variable, into: &mut Flat) -> Result<bool, Reason> {
+    pub(super) fn framed(
+        &mut self,
+        variable: &Variable,
+        is_first: bool,
+        into: &mut Flat,
+    ) -> Result<bool, Reason> {
         if variable.space != Space::Local || self.stack.as_ref().is_none_or(|stack| stack.open == 0) {
             return Ok(false);
+        }
+        if !is_first {
+            // What branches over the declaration would go without the address.
+            let what = format!("recursion (`{}` is declared behind instructions)", variable.name);
+            return Err(Reason::NotImplemented { what });
         }
         let extent = symbols::measured(variable)?;
         if extent.align > ALIGN || !variable.initializer.is_empty() {
@@ -224,17 +241,14 @@ impl<'a> Flattener<'a> {
         let [at, between] = [Class::Double; 2].map(|class| self.scopes.fresh(class));
         let stack = self.stack()?;
         let declaration = std::ptr::from_ref(variable);
-        let place = stack.places.get(&declaration).copied().unwrap_or_else(|| {
-            let place = stack.frame.next_multiple_of(extent.align.max(1));
-            stack.frame = place.saturating_add(extent.bytes);
-            place
-        });
-        if stack.frame > STACK_BYTES {
-            return Err(Reason::Limit {
-                what: "bytes of variables of functions that call themselves",
-                most: STACK_BYTES,
-            });
-        }
+        let known = stack.places.get(&declaration).copied();
+        let place = known.or_else(|| stack.frame.checked_next_multiple_of(extent.align.max(1)));
+        let end = place.and_then(|place| place.checked_add(extent.bytes)).filter(|end| *end <= STACK_BYTES);
+        let (Some(place), Some(end)) = (place, end) else {
+            let what = "bytes of variables of functions that call themselves";
+            return Err(Reason::Limit { what, most: STACK_BYTES });
+        };
+        stack.frame = stack.frame.max(end);
         stack.places.insert(declaration, place);
         into.statements.extend(address(stack, place, [&at, &between], variable.span));
         self.scopes.declare_variable(&variable.name, Meaning::Register(at))?;

@@ -78,6 +78,7 @@ pub(super) fn lower(
             return Vec::new();
         }
     };
+    let carries = statements.iter().any(writes_carry);
     let frame = stack.frame.next_multiple_of(ALIGN);
     let frames: Vec<Frame> = saved.into_iter().map(|registers| Frame::of(registers, frame)).collect();
     let mut lowered = Vec::with_capacity(statements.len());
@@ -94,10 +95,22 @@ pub(super) fn lower(
         match line.opcode.as_str() {
             FITS => lowered.push(saved.fits(line, stack, report)),
             SAVE => saved.save(stack, scopes, line.span, &mut lowered),
-            _ => saved.restore(stack, scopes, line.span, &mut lowered),
+            _ => {
+                saved.restore(stack, scopes, line.span, &mut lowered);
+                if carries {
+                    // No call keeps the flag, which the verifier takes for written wherever it goes back to.
+                    let none = register(&scopes.fresh(Class::Word));
+                    let operands = vec![none, Operand::Integer(0), Operand::Integer(0)];
+                    lowered.push(instruction("add", &["cc", "u32"], operands, line.span));
+                }
+            }
         }
     }
     lowered
+}
+
+fn writes_carry(statement: &Statement) -> bool {
+    matches!(statement, Statement::Instruction(found) if found.modifiers.iter().any(|word| word == "cc"))
 }
 
 /// A line that stands for others, and its number.
