@@ -10,7 +10,7 @@ use bulkhead_guard::{confine, parse};
 fn text(pieces: usize, calls: usize) -> String {
     let mut body = String::new();
     for piece in 0..pieces {
-        let _ = writeln!(body, "ld.param.b32 %r2, [given+{}];", 4 * piece);
+        writeln!(body, "ld.param.b32 %r2, [given+{}];", 4 * piece).unwrap();
     }
     body.push_str(&"call f, (passed);\n".repeat(calls));
     let bytes = 4 * pieces;

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ast::{Address, AddressBase, Instruction, Operand, Predicate, Span, Statement};
 use crate::confine::calls::{ARGUMENT, Budget};
+use crate::confine::frames::PASS;
 use crate::confine::lines::{plain, register};
-use crate::confine::recursion::PASS;
 use crate::confine::scope::Scopes;
 use crate::names::Class;
 use crate::report::{Reason, Report};

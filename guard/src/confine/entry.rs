@@ -11,10 +11,10 @@ use crate::ast::{Function, Linkage, Span, Statement, Variable};
 use crate::confine::calls::{Budget, Functions, Looks};
 use crate::confine::faults::{Faults, Loc};
 use crate::confine::flatten::{Flat, Flattener, Parameters};
+use crate::confine::frames::{self, Stack};
 use crate::confine::gates::InUse;
 use crate::confine::peel::Peeled;
 use crate::confine::poll::Variant;
-use crate::confine::recursion::Stack;
 use crate::confine::roots::Roots;
 use crate::confine::scope::Scopes;
 use crate::confine::shared::{self, Shared};
@@ -25,8 +25,8 @@ use crate::confine::variables::{Own, Variables};
 use crate::confine::versions::{Known, Proven, Versions};
 use crate::confine::{
     access, addresses, arguments, assign, bounded, check, clearing, copies, data, generic, indexed,
-    inductions, lines, locals, meets, parameters, peel, poll, prologue, recursion, reductions, remainders,
-    roots, runtime, stack, strides, unroll, warps,
+    inductions, lines, locals, meets, parameters, peel, poll, prologue, reductions, remainders, roots,
+    runtime, stack, strides, unroll, warps,
 };
 use crate::gates::Gates;
 use crate::limits::{NAME_BYTES_MAX, REGISTERS_MAX, SHARED_TERMS_MAX, SHARED_VARIABLES_MAX};
@@ -186,7 +186,7 @@ impl<'a> Of<'a, '_> {
         faults.name(&function.name, &mut flat.statements);
         let Flattener { mut scopes, variables, held, stack, budget, report, .. } = flattener;
         let mut statements = flat.statements;
-        statements.splice(0..0, stack.iter().map(|stack| recursion::begin(stack, function.span)));
+        statements.splice(0..0, stack.iter().map(|stack| frames::begin(stack, function.span)));
         if budget.is_exceeded() || budget.looks() == Looks::Short {
             return Flattened { statements, stack, scopes, variables: Vec::new() };
         }

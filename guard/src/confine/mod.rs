@@ -22,6 +22,7 @@ mod entry;
 mod epilogues;
 mod faults;
 mod flatten;
+mod frames;
 mod gate_window;
 mod gates;
 mod generic;

@@ -6,11 +6,14 @@
 //! What is saved is known when the whole body is flat: [`super::stack`] writes that, in the place of the lines that have the
 //! names here.
 
-use crate::ast::{Function, Instruction, Operand, Predicate, Space, Span, Statement, Variable};
+use crate::ast::{Function, Operand, Space, Span, Statement, Variable};
 use crate::confine::calls::{Actual, Direction, Passed, scalar_bytes, transfer};
 use crate::confine::faults::Kind;
 use crate::confine::flatten::{Flat, Flattener};
-use crate::confine::lines::{instruction, plain, register};
+use crate::confine::frames::{
+    Body, FITS, PASS, REGION, RESTORE, RETURN, SAVE, Stack, address, jump, line, number, zero,
+};
+use crate::confine::lines::{instruction, register};
 use crate::confine::pointers;
 use crate::confine::scope::Meaning;
 use crate::confine::symbols;
@@ -19,89 +22,8 @@ use crate::maps::HashMap;
 use crate::names::{Class, WIDEST_ACCESS};
 use crate::report::Reason;
 
-/// The beginning of functions that may call themselves inside one another, with 1, and their end, with 0.
-pub(super) const REGION: &str = "%region";
-/// Saves what is needed behind the call of this number.
-pub(super) const SAVE: &str = "%save";
-/// Restores it.
-pub(super) const RESTORE: &str = "%restore";
-/// Sets a predicate where the stack has room for the call of this number.
-pub(super) const FITS: &str = "%fits";
-/// Goes to where the body of this number was called.
-pub(super) const RETURN: &str = "%return";
-/// Moves all of an argument to another.
-pub(super) const PASS: &str = "%pass";
-
 /// What variables of functions on the stack are aligned to at most.
 const ALIGN: u64 = WIDEST_ACCESS;
-
-/// A function's body that calls go to.
-#[derive(Debug)]
-pub(super) struct Body {
-    start: String,
-    /// The register that says which call it is; 0 is the first, from where it is inlined.
-    pub(super) site: String,
-    returned: Vec<String>,
-    given: Vec<String>,
-    /// Where the other calls go on.
-    pub(super) sites: Vec<String>,
-}
-
-/// The stack of an entry.
-#[derive(Debug)]
-pub(super) struct Stack {
-    /// The register that says where the frame begins, in bytes.
-    pub(super) pointer: String,
-    /// Where the stack is: a variable, and where it begins in that.
-    pub(super) variable: String,
-    pub(super) start: i64,
-    /// Bytes of variables in each frame.
-    pub(super) frame: u64,
-    /// How many calls there are.
-    pub(super) calls: usize,
-    pub(super) bodies: Vec<Body>,
-    /// The bodies by the names of functions.
-    reached: HashMap<String, usize>,
-    /// How many functions are open that may call themselves.
-    open: usize,
-    /// Where variables are in a frame, by their declarations.
-    places: HashMap<*const Variable, u64>,
-}
-
-/// A line that [`super::stack`] or [`super::arguments`] replaces.
-fn line(name: &str, operands: Vec<Operand>, span: Span) -> Statement {
-    instruction(name, &[], operands, span)
-}
-
-/// Makes a register zero.
-fn zero(name: &str, span: Span) -> Statement {
-    instruction("mov", &["b32"], vec![register(name), number(0)], span)
-}
-
-/// What an entry begins with that has a stack.
-pub(super) fn begin(stack: &Stack, span: Span) -> Statement {
-    zero(&stack.pointer, span)
-}
-
-fn number(value: usize) -> Operand {
-    Operand::Integer(value as i128)
-}
-
-/// Where a frame is: these lines compute it into a register.
-pub(super) fn address(stack: &Stack, offset: u64, registers: [&str; 2], span: Span) -> [Statement; 3] {
-    let [into, between] = registers.map(register);
-    let start = stack.start.saturating_add(i64::try_from(offset).unwrap_or(i64::MAX));
-    let variable = match start {
-        0 => Operand::Symbol(stack.variable.clone()),
-        _ => Operand::SymbolOffset(stack.variable.clone(), start),
-    };
-    let pointer = register(&stack.pointer);
-    [
-        instruction("cvt", &["u64", "u32"], vec![between.clone(), pointer], span),
-        instruction("mov", &["b64"], vec![into.clone(), variable], span),
-        instruction("add", &["s64"], vec![into.clone(), into, between], span),
-    ]
-}
 
 impl<'a> Flattener<'a> {
     /// The body that a call of a function goes to, where it has one here.
@@ -283,11 +205,4 @@ fn pass(
         });
     }
     Ok(())
-}
-
-/// A branch, where the predicate holds if there is one.
-pub(super) fn jump(label: &str, predicate: Option<&str>, span: Span) -> Statement {
-    let mut branch: Instruction = plain("bra", &[], vec![Operand::Symbol(label.to_owned())], span);
-    branch.predicate = predicate.map(|name| Predicate { register: name.to_owned(), negated: false });
-    Statement::Instruction(branch)
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use crate::ast::{Address, AddressBase, Instruction, Operand, Span, Statement};
 use crate::confine::calls::Budget;
+use crate::confine::frames::{self, FITS, REGION, RESTORE, RETURN, SAVE, Stack, jump};
 use crate::confine::lines::{instruction, register};
-use crate::confine::recursion::{self, FITS, REGION, RESTORE, RETURN, SAVE, Stack, jump};
 use crate::confine::scope::Scopes;
 use crate::limits::STACK_BYTES;
 use crate::maps::HashMap;
@@ -389,7 +389,7 @@ impl Frame {
     fn address(&self, stack: &Stack, scopes: &mut Scopes, span: Span, into: &mut Vec<Statement>) -> String {
         let [at, between] = [Class::Double; 2].map(|class| scopes.fresh(class));
         if !self.registers.is_empty() {
-            into.extend(recursion::address(stack, 0, [&at, &between], span));
+            into.extend(frames::address(stack, 0, [&at, &between], span));
         }
         at
     }

@@ -3,7 +3,7 @@
 use crate::ast::{Directive, Statement, Variable};
 use crate::confine::calls::{Budget, Call, Functions};
 use crate::confine::faults::{Faults, Loc};
-use crate::confine::recursion::Stack;
+use crate::confine::frames::Stack;
 use crate::confine::scope::Scopes;
 use crate::confine::symbols::Symbols;
 use crate::confine::variables::Variables;
