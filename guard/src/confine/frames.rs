@@ -20,12 +20,14 @@ pub(super) const PASS: &str = "%pass";
 /// A function's body that calls go to.
 #[derive(Debug)]
 pub(super) struct Body {
+    /// The label that it begins with.
     pub(super) start: String,
     /// The register that says which call it is; 0 is the first, from where it is inlined.
     pub(super) site: String,
+    /// The arguments that its results are, and its parameters.
     pub(super) returned: Vec<String>,
     pub(super) given: Vec<String>,
-    /// Where the other calls go on.
+    /// The labels where the other calls go on.
     pub(super) sites: Vec<String>,
 }
 
