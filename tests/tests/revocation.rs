@@ -17,6 +17,8 @@ use bulkhead_tests::{
 const FIRST: Stream = Stream::DEFAULT;
 /// Turns of a kernel that takes a while: on the software GPU a good part of a second.
 const LONG: u32 = 2_000_000;
+/// Longer than an executor takes to end a kernel.
+const LONG_ENOUGH: Duration = Duration::from_secs(1);
 
 /// A giver's memory, mapped read-write in a taker.
 fn shared(giver: &Tenant, taker: &Tenant, value: u32) -> (bulkhead_client::Buffer, Share, Share) {
@@ -231,10 +233,13 @@ fn whoever_is_ended_for_what_it_uses_is_told_whether_its_giver_has_ended() {
                 Some((arena, giver))
             }
         };
-        let error = taker.session.wait(running.fence()).unwrap_err();
+        until("the session that uses it is over", || taker.session.status().is_err());
+        let error = taker.session.status().unwrap_err();
         assert_eq!(error.code, ErrorCode::Revoked, "{error}");
         assert!(error.message.contains(told), "{error}");
-        assert_eq!(taker.session.status().unwrap_err(), error);
+        // Whoever looks again only when its end has let the kernel's fence pass is told the same.
+        std::thread::sleep(LONG_ENOUGH);
+        assert_eq!(taker.session.wait(running.fence()).unwrap_err(), error);
         drop(held);
     }
 }

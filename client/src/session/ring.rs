@@ -10,6 +10,9 @@ use bulkhead_schema::{Error, ErrorCode};
 use super::{NAP_FRACTION, NAP_MAX, NO_STREAM, SPIN, Session, Submit, YIELD, code};
 use crate::{Fence, Stream};
 
+/// The position of a refusal of everything: the session is over.
+const OF_SESSION: u64 = u64::MAX;
+
 impl Session {
     /// The latest refusal that nobody has been told of.
     pub(super) fn refused(&self) -> Result<(), Error> {
@@ -20,6 +23,10 @@ impl Session {
             return Ok(());
         }
         let Some(refusal) = self.inner.page.refusal() else { return Ok(()) };
+        if refusal.position == OF_SESSION {
+            // It is over, and what ended it may have let a fence pass: whoever waits for that is told why, in the kernel's words.
+            self.status()?;
+        }
         let code = code(refusal.code);
         let message = match code {
             ErrorCode::WorkLost => {
