@@ -157,6 +157,14 @@ impl Session {
         images.iter().try_for_each(|data| self.write_table(&**data, &content))
     }
 
+    /// Lists the same again where the heap was listed that was at a place until now.
+    pub(crate) fn list_without(&self, heap: AddressRange) -> Result<(), Error> {
+        let mut ranges = self.inner.watch.state.lock().ranges.clone();
+        let before = ranges.len();
+        ranges.retain(|range| *range != heap);
+        if ranges.len() == before { Ok(()) } else { self.list_memory(ranges) }
+    }
+
     /// What threads of this session's kernels have told since the last call, as far as somebody has waited for them.
     #[must_use]
     pub fn take_violations(&self) -> Violations {

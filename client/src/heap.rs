@@ -1,17 +1,18 @@
 //! The heap that kernels' `malloc` takes from: one for a session, in memory of its own.
 //!
 //! The guard's bodies of `malloc` and `free` (`guard/src/confine/heap.ptx`, which says how a heap is laid out) find it by a
-//! variable of their image's block. It is made when the first image that has one is loaded, and is there until the last
-//! such image and every [`Heap`] have been dropped.
+//! variable of their image's block. It is made when the first image that has one is loaded, made anew where another length is
+//! asked for before kernels have allocated, and is there until the last such image and every [`Heap`] have been dropped.
 
 mod state;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use bulkhead_schema::{Error, ErrorCode, ModuleData};
+use bulkhead_schema::{Error, ErrorCode};
+use parking_lot::Mutex;
 
-use crate::{Buffer, Pattern, Session, Stream, Variables};
+use crate::{AddressRange, Buffer, DeviceRange, Pattern, Session, Stream, faults::Watched, image::Data};
 
 pub(crate) use state::State;
 
@@ -23,8 +24,10 @@ const HEADER_BYTES: u64 = 4096;
 const CHUNK_SHIFT_MIN: u32 = 12;
 /// So many chunks there are, unless they would be too short: each may have to be looked at.
 const CHUNKS: u64 = 2048;
+/// The state of a chunk, 0 where it is free.
+const CHUNK_STATE_BYTES: u64 = 4;
 /// For each chunk its state and the length of the run that begins there.
-const WORDS_BYTES: u64 = 8;
+const WORDS_BYTES: u64 = CHUNK_STATE_BYTES + 4;
 /// Chunks have a bit for so many bytes, as a power of two.
 const BYTES_PER_MAP_BYTE_SHIFT: u32 = 7;
 /// As much as CUDA's driver gives.
@@ -34,11 +37,28 @@ const BYTES_MAX: u64 = 64 << 30;
 
 /// The heap of a session: holding it keeps what kernels have allocated there.
 #[derive(Clone)]
-pub struct Heap(Arc<Buffer>);
+pub struct Heap(Arc<Made>);
+
+/// A heap that is there. Used under the lock of [`State`].
+struct Made(Mutex<Place>);
+
+/// Where a heap is, and who was told.
+struct Place {
+    memory: Buffer,
+    layout: Layout,
+    images: Vec<Weak<Data>>,
+}
+
+impl Made {
+    fn range(&self) -> AddressRange {
+        let place = self.0.lock();
+        AddressRange { start: place.memory.address(), bytes: place.memory.bytes() }
+    }
+}
 
 impl fmt::Debug for Heap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Heap").field("address", &self.0.address()).finish_non_exhaustive()
+        f.debug_struct("Heap").field("range", &self.0.range()).finish_non_exhaustive()
     }
 }
 
@@ -79,54 +99,99 @@ impl Layout {
 }
 
 impl Session {
-    /// How many bytes the heap has that kernels allocate from, 8 MiB unless told. It is made when the first image is loaded
-    /// whose kernels do.
+    /// How many bytes the heap has that kernels allocate from, 8 MiB unless told. Where the heap is there already, this waits
+    /// for all work that was submitted.
     ///
     /// # Errors
-    /// `invalidArgument` where it is there already, or would have more than 64 GiB.
+    /// `invalidArgument` where the heap is there with another length and holds what kernels have allocated, or would have more
+    /// than 64 GiB; what [`Session::allocate`] says where memory is short. The heap is as it was then.
     pub fn set_heap_bytes(&self, bytes: u64) -> Result<(), Error> {
-        let mut state = self.inner.heap.lock();
-        if state.made.strong_count() > 0 && state.wanted.unwrap_or(BYTES_DEFAULT) != bytes {
-            return Err(Error::new(ErrorCode::InvalidArgument, "the heap of kernels has its length already")
-                .remedy("set it before code that allocates is loaded"));
-        }
         if bytes > BYTES_MAX {
             let message = format!("a heap of {bytes} bytes; the limit is {BYTES_MAX}");
             return Err(Error::new(ErrorCode::InvalidArgument, message));
         }
+        let mut state = self.inner.heap.lock();
+        let before = state.wanted.unwrap_or(BYTES_DEFAULT);
+        let moved = match state.made.upgrade() {
+            Some(made) if before != bytes => Some(self.make_anew(&made, bytes)?),
+            Some(_) | None => None,
+        };
         state.wanted = Some(bytes);
-        Ok(())
+        drop(state);
+        moved.map_or(Ok(()), |old| self.list_without(old))
     }
 
-    /// Makes the heap known to an image's block, if its kernels allocate.
-    pub(crate) fn place_heap(
-        &self,
-        data: &ModuleData,
-        block: &Variables,
-        stream: Stream,
-    ) -> Result<Option<Heap>, Error> {
-        let variable =
-            data.variables.iter().find(|variable| variable.name == VARIABLE && variable.bytes == 8);
-        let Some(variable) = variable else { return Ok(None) };
-        let heap = self.heap(stream)?;
-        let address = heap.0.address().to_le_bytes();
-        self.write(stream, block.range(variable.at, variable.bytes), &address)?;
-        Ok(Some(heap))
-    }
-
-    fn heap(&self, stream: Stream) -> Result<Heap, Error> {
+    /// The heap for an image whose kernels allocate; `None` for others. The image is told of it by [`Session::tell_of_heap`].
+    pub(crate) fn heap_for(&self, has: impl Fn(&str) -> bool, stream: Stream) -> Result<Option<Heap>, Error> {
+        if !has(VARIABLE) {
+            return Ok(None);
+        }
         let mut state = self.inner.heap.lock();
         if let Some(made) = state.made.upgrade() {
-            return Ok(Heap(made));
+            return Ok(Some(Heap(made)));
         }
         let layout = Layout::of(state.wanted.unwrap_or(BYTES_DEFAULT));
+        let memory = self.make_heap(&layout, stream)?;
+        let made = Arc::new(Made(Mutex::new(Place { memory, layout, images: Vec::new() })));
+        state.made = Arc::downgrade(&made);
+        Ok(Some(Heap(made)))
+    }
+
+    /// Writes where the heap is into an image's block, now and whenever it is made anew.
+    pub(crate) fn tell_of_heap(&self, data: &Arc<Data>, heap: &Heap, stream: Stream) -> Result<(), Error> {
+        let _state = self.inner.heap.lock();
+        let mut place = heap.0.0.lock();
+        place.images.retain(|image| image.strong_count() > 0);
+        place.images.push(Arc::downgrade(data));
+        self.tell(data, place.memory.address(), stream)
+    }
+
+    fn tell(&self, data: &Data, address: u64, stream: Stream) -> Result<(), Error> {
+        let Some(variable) = address_in(data) else { return Ok(()) };
+        self.write(stream, variable, &address.to_le_bytes())
+    }
+
+    fn make_heap(&self, layout: &Layout, stream: Stream) -> Result<Buffer, Error> {
         let memory = self.allocate_apart(layout.bytes())?;
         self.fill(stream, memory.range(0, layout.books_bytes), Pattern::Bits8(0))?;
         self.write(stream, memory.range(0, 16), &layout.header(memory.address()))?;
-        let made = Arc::new(memory);
-        state.made = Arc::downgrade(&made);
-        Ok(Heap(made))
+        Ok(memory)
     }
+
+    /// Puts another heap in the place of one from which nothing is allocated. Returns where that was.
+    fn make_anew(&self, made: &Made, bytes: u64) -> Result<AddressRange, Error> {
+        // Kernels that run may allocate.
+        for fence in self.outstanding() {
+            self.poll(|| self.has_passed(fence))?;
+        }
+        let old = made.range();
+        let mut place = made.0.lock();
+        let stream = self.aside(Stream::DEFAULT);
+        let mut states =
+            vec![0; usize::try_from(place.layout.chunks * CHUNK_STATE_BYTES).unwrap_or_default()];
+        let range = place.memory.range(HEADER_BYTES, states.len() as u64);
+        self.read(stream, &mut states, range)?;
+        if states.iter().any(|byte| *byte != 0) {
+            let message = "the heap of kernels has its length already, and kernels have allocated from it";
+            return Err(Error::new(ErrorCode::InvalidArgument, message)
+                .remedy("set it before the first kernel that allocates, or when all is freed"));
+        }
+        let layout = Layout::of(bytes);
+        let memory = self.make_heap(&layout, stream)?;
+        for image in place.images.iter().filter_map(Weak::upgrade) {
+            self.tell(&image, memory.address(), stream)?;
+        }
+        // Work of any stream may use it from here on.
+        self.wait_quietly(self.fence(stream))?;
+        (place.memory, place.layout) = (memory, layout);
+        Ok(old)
+    }
+}
+
+/// The variable of an image that says where the heap is.
+fn address_in(data: &Data) -> Option<DeviceRange> {
+    let (at, bytes) = data.place(VARIABLE)?;
+    Some(data.range(at, bytes))
 }
 
 #[cfg(test)]

@@ -320,10 +320,15 @@ impl Session {
         if !content.is_empty() {
             self.write(stream, memory.range(0, content.len() as u64), &content)?;
         }
-        let heap = self.place_heap(&data, &memory, stream)?;
+        let has =
+            |name: &str| data.variables.iter().any(|variable| variable.name == name && variable.bytes == 8);
+        let heap = self.heap_for(has, stream)?;
+        let data = Arc::new(Data { memory, variables: data.variables, heap, content });
+        if let Some(heap) = &data.heap {
+            self.tell_of_heap(&data, heap, stream)?;
+        }
         // Work of any stream may use it from here on.
         self.wait(self.fence(stream))?;
-        let data = Arc::new(Data { memory, variables: data.variables, heap, content });
         let watched: Arc<dyn Watched> = Arc::<Data>::clone(&data);
         self.watch(&watched)?;
         Ok(Some(data))

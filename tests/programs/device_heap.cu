@@ -112,6 +112,8 @@ static void sound(const char *what) {
 
 int main(int argc, char **argv) {
     const Program program("device_heap", argc, argv);
+    // The code is there by now; no kernel has allocated.
+    sound("before");
     CHECK(cudaDeviceSetLimit(cudaLimitMallocHeapSize, heap_bytes));
     size_t limit = 0;
     CHECK(cudaDeviceGetLimit(&limit, cudaLimitMallocHeapSize));

@@ -185,10 +185,8 @@ fn what_kernels_allocate_is_known_to_all_images_of_the_session() {
         session.read(FIRST, &mut found, buffer.all()).unwrap();
         found.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect()
     };
-    one.set_heap_bytes(100_000).unwrap();
     let (taking, looking) = (one.load_image(TAKING).unwrap(), one.load_image(LOOKING).unwrap());
-    let refused = one.set_heap_bytes(8 << 20).unwrap_err();
-    assert_eq!(refused.code, ErrorCode::InvalidArgument, "{refused}");
+    one.set_heap_bytes(100_000).unwrap();
     let buffer = one.allocate(256).unwrap();
     // More often than would fit if nothing came back.
     for round in 0..60 {
@@ -196,7 +194,20 @@ fn what_kernels_allocate_is_known_to_all_images_of_the_session() {
         assert_eq!(blocks.len(), 32, "round {round}");
         let (slot, bytes) = one.window();
         assert!(blocks.iter().all(|block| (slot..slot + bytes).contains(block)), "{blocks:x?}");
+        if round == 30 {
+            // What is allocated stays where it is. Once all is freed the heap may have another length.
+            let refused = one.set_heap_bytes(8 << 20).unwrap_err();
+            assert_eq!(refused.code, ErrorCode::InvalidArgument, "{refused}");
+            assert!(one.set_heap_bytes(u64::MAX).is_err());
+        }
         assert_eq!(words(&one, "look", &looking, &buffer), (0..32).collect::<Vec<u64>>());
+        if round == 30 {
+            one.set_heap_bytes(8 << 20).unwrap();
+            let more = one.load_image(TAKING).unwrap();
+            let blocks: BTreeSet<u64> = words(&one, "take", &more, &buffer).into_iter().collect();
+            assert_eq!(blocks.len(), 32, "an image that is loaded later knows the same heap");
+            assert_eq!(words(&one, "look", &looking, &buffer), (0..32).collect::<Vec<u64>>());
+        }
     }
     // Another session has a heap of its own, and is told nothing of this one's.
     let theirs = two.load_image(TAKING).unwrap();

@@ -2,19 +2,19 @@
 
 use std::sync::Weak;
 
-use crate::{AddressRange, Buffer};
+use super::Made;
+use crate::AddressRange;
 
 /// What a session knows of its heap.
 #[derive(Default)]
 pub(crate) struct State {
     pub(super) wanted: Option<u64>,
-    pub(super) made: Weak<Buffer>,
+    pub(super) made: Weak<Made>,
 }
 
 impl State {
     /// Where the heap is, once there is one.
     pub(crate) fn range(&self) -> Option<AddressRange> {
-        let made = self.made.upgrade()?;
-        Some(AddressRange { start: made.address(), bytes: made.bytes() })
+        Some(self.made.upgrade()?.range())
     }
 }

@@ -48,7 +48,7 @@ impl Session {
         Err(Error::new(code, message).device(refusal.device))
     }
 
-    pub(super) fn poll(&self, done: impl Fn() -> bool) -> Result<(), Error> {
+    pub(crate) fn poll(&self, done: impl Fn() -> bool) -> Result<(), Error> {
         self.poll_for(None, done).map(drop)
     }
 
