@@ -12,7 +12,7 @@ use crate::exec::Warp;
 /// Partings at a way in, beyond those that went well, after which gangs no longer come in there.
 const PARTINGS_MAX: u32 = 256;
 
-/// Gangs are counted up to here.
+/// Gangs are counted up to here, and not for ever: threads share the counters.
 const COUNTED_MAX: u32 = 1 << 16;
 
 /// A place where gangs come in.
@@ -106,8 +106,8 @@ impl Gangs {
 
     /// The gangs of a mask, by their first lanes, with their lanes.
     pub(super) fn of(&self, mask: u32) -> impl Iterator<Item = (u32, u32)> {
-        let all = (0..32 / self.lanes).map(|index| index * self.lanes);
-        all.map(|first| (first, self.lanes_from(first))).filter(move |(_, lanes)| mask & lanes == *lanes)
+        let firsts = (0..32).step_by(self.lanes as usize);
+        firsts.map(|first| (first, self.lanes_from(first))).filter(move |(_, lanes)| mask & lanes == *lanes)
     }
 
     /// The lanes of a mask that may come in as gangs at a way in.
@@ -116,19 +116,21 @@ impl Gangs {
         if way.parted.load(Ordering::Relaxed) >= PARTINGS_MAX {
             return 0;
         }
-        let mut ready = 0;
-        let mut count = 0;
-        for (first, lanes) in self.of(mask) {
-            // What a gang leaves with fits where it comes in again, if nothing was done in between.
-            let fits = warp.left_whole || self.fits(warp, way, first);
-            debug_assert!(!fits || self.fits(warp, way, first), "a gang has left otherwise than it came in");
-            if fits && self.side_by_side(warp, first) {
-                ready |= lanes;
-                count += 1;
-            }
+        // What gangs leave with fits where they come in again, if nothing was done in between.
+        let ready = if warp.left_whole { mask } else { self.fitting(warp, way, mask) };
+        debug_assert!(
+            !warp.left_whole || self.fitting(warp, way, mask) == mask,
+            "a gang has left otherwise than it came in"
+        );
+        if self.ran.load(Ordering::Relaxed) < COUNTED_MAX {
+            self.ran.fetch_add(ready.count_ones() / self.lanes, Ordering::Relaxed);
         }
-        note(&self.ran, count);
         ready
+    }
+
+    fn fitting(&self, warp: &Warp, way: &WayIn, mask: u32) -> u32 {
+        let fits = |first| self.fits(warp, way, first) && self.side_by_side(warp, first);
+        self.of(mask).filter(|(first, _)| fits(*first)).fold(0, |ready, (_, lanes)| ready | lanes)
     }
 
     /// Whether the threads of a gang follow each other in x.
@@ -165,7 +167,9 @@ impl Gangs {
         if let Some(Some(way)) = self.ways_in.get(way as usize) {
             match gone {
                 Gone::Apart(_) => {
-                    note(&self.parted, 1);
+                    if self.parted.load(Ordering::Relaxed) < COUNTED_MAX {
+                        self.parted.fetch_add(1, Ordering::Relaxed);
+                    }
                     way.parted.fetch_add(1, Ordering::Relaxed);
                 }
                 Gone::Out(_) => {
@@ -178,12 +182,5 @@ impl Gangs {
             }
         }
         gone
-    }
-}
-
-/// Counts, but not for ever: threads share the counters.
-fn note(counter: &AtomicU32, count: u32) {
-    if count > 0 && counter.load(Ordering::Relaxed) < COUNTED_MAX {
-        counter.fetch_add(count, Ordering::Relaxed);
     }
 }

@@ -199,8 +199,16 @@ impl Code {
         if out.len() < ways_out.len() {
             out.resize(ways_out.len(), 0);
         }
-        let failed = self.run_block(warps, frame, way, fuel, &mut out, |warp, out, whole| {
+        let failed = self.run_block(warps, frame, way, fuel, &mut out, |warp, out, together| {
+            warp.left_whole = false;
             warp.groups.clear();
+            if let Some(place) = together
+                && let Leaving::Before(pc) = ways_out[place]
+            {
+                warp.park(pc, std::mem::take(&mut out[place]), State::Ready);
+                warp.left_whole = true;
+                return;
+            }
             for (leaving, lanes) in ways_out.iter().zip(out).filter(|(_, lanes)| **lanes != 0) {
                 match *leaving {
                     Leaving::Exited => warp.live &= !*lanes,
@@ -208,7 +216,6 @@ impl Code {
                 }
                 *lanes = 0;
             }
-            warp.left_whole = whole && warp.groups.len() == 1;
         });
         match failed {
             None => {

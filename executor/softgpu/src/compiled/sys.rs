@@ -104,8 +104,8 @@ pub(crate) struct Pass {
 pub(super) struct Ran {
     /// The most fuel that a lane has used.
     pub(super) used: u32,
-    /// Whether all lanes went in gangs that did not part.
-    pub(super) whole: bool,
+    /// Where all lanes left, where they went in gangs that did not part and all left there: the number of a way out.
+    pub(super) together: Option<usize>,
     /// Why it came back early.
     pub(super) failure: Option<Failure>,
 }
@@ -154,8 +154,8 @@ impl Code {
         ran
     }
 
-    /// Runs all warps of a block that live from a way in on, each as [`Code::run`] does, and tells `each` who left where
-    /// and whether all of it left in gangs. Answers which warp failed, and why.
+    /// Runs all warps of a block that live from a way in on, each as [`Code::run`] does, and tells `each` who left where,
+    /// or the one way out that all of it took in gangs. Answers which warp failed, and why.
     pub(super) fn run_block(
         &self,
         warps: &mut [Warp],
@@ -163,7 +163,7 @@ impl Code {
         way: u32,
         fuel: Fuel,
         out: &mut [u32],
-        mut each: impl FnMut(&mut Warp, &mut [u32], bool),
+        mut each: impl FnMut(&mut Warp, &mut [u32], Option<usize>),
     ) -> Option<(usize, Failure)> {
         let mut context = self.context(frame, out);
         for (index, warp) in warps.iter_mut().enumerate().filter(|(_, warp)| warp.live != 0) {
@@ -174,7 +174,7 @@ impl Code {
             if let Some(failure) = context.failure.take() {
                 return Some((index, failure));
             }
-            each(warp, out, ran.whole);
+            each(warp, out, ran.together);
         }
         None
     }
@@ -240,6 +240,7 @@ impl Code {
         let Pass { way, mask, fuel } = pass;
         let mut used = 0;
         let mut rest = mask;
+        let mut together = None;
         let mut whole = true;
         if let Some(all) = self.gangs().filter(|_| gangs != 0) {
             for (first, lanes) in all.of(gangs) {
@@ -252,7 +253,10 @@ impl Code {
                 let left = context.left;
                 let mut ours = fuel.gang - left;
                 match all.gone(context.gone, way) {
-                    Gone::Out(place) => out[place] |= lanes,
+                    Gone::Out(place) => {
+                        out[place] |= lanes;
+                        whole &= *together.get_or_insert(place) == place;
+                    }
                     Gone::Apart(way) => {
                         whole = false;
                         context.fuel = left.min(fuel.alone);
@@ -269,7 +273,7 @@ impl Code {
             self.memory.call(context, way, rest);
             used = used.max(context.fuel - context.left);
         }
-        Ran { used, whole, failure: None }
+        Ran { used, together: together.filter(|_| whole), failure: None }
     }
 }
 
