@@ -12,7 +12,9 @@ use std::sync::{Arc, Weak};
 use bulkhead_schema::{Error, ErrorCode};
 use parking_lot::Mutex;
 
-use crate::{AddressRange, Buffer, DeviceRange, Pattern, Session, Stream, faults::Watched, image::Data};
+use crate::{AddressRange, Buffer, DeviceRange, Pattern, Session, Stream, faults::Watched};
+
+use state::{Made, Place};
 
 pub(crate) use state::State;
 
@@ -38,23 +40,6 @@ const BYTES_MAX: u64 = 64 << 30;
 /// The heap of a session: holding it keeps what kernels have allocated there.
 #[derive(Clone)]
 pub struct Heap(Arc<Made>);
-
-/// A heap that is there. Used under the lock of [`State`].
-struct Made(Mutex<Place>);
-
-/// Where a heap is, and who was told.
-struct Place {
-    memory: Buffer,
-    layout: Layout,
-    images: Vec<Weak<Data>>,
-}
-
-impl Made {
-    fn range(&self) -> AddressRange {
-        let place = self.0.lock();
-        AddressRange { start: place.memory.address(), bytes: place.memory.bytes() }
-    }
-}
 
 impl fmt::Debug for Heap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -132,21 +117,26 @@ impl Session {
         }
         let layout = Layout::of(state.wanted.unwrap_or(BYTES_DEFAULT));
         let memory = self.make_heap(&layout, stream)?;
-        let made = Arc::new(Made(Mutex::new(Place { memory, layout, images: Vec::new() })));
+        let made = Arc::new(Made(Mutex::new(Place { memory, chunks: layout.chunks, images: Vec::new() })));
         state.made = Arc::downgrade(&made);
         Ok(Some(Heap(made)))
     }
 
     /// Writes where the heap is into an image's block, now and whenever it is made anew.
-    pub(crate) fn tell_of_heap(&self, data: &Arc<Data>, heap: &Heap, stream: Stream) -> Result<(), Error> {
+    pub(crate) fn tell_of_heap(
+        &self,
+        data: &Arc<dyn Watched>,
+        heap: &Heap,
+        stream: Stream,
+    ) -> Result<(), Error> {
         let _state = self.inner.heap.lock();
         let mut place = heap.0.0.lock();
         place.images.retain(|image| image.strong_count() > 0);
         place.images.push(Arc::downgrade(data));
-        self.tell(data, place.memory.address(), stream)
+        self.tell(&**data, place.memory.address(), stream)
     }
 
-    fn tell(&self, data: &Data, address: u64, stream: Stream) -> Result<(), Error> {
+    fn tell(&self, data: &dyn Watched, address: u64, stream: Stream) -> Result<(), Error> {
         let Some(variable) = address_in(data) else { return Ok(()) };
         self.write(stream, variable, &address.to_le_bytes())
     }
@@ -167,8 +157,7 @@ impl Session {
         let old = made.range();
         let mut place = made.0.lock();
         let stream = self.aside(Stream::DEFAULT);
-        let mut states =
-            vec![0; usize::try_from(place.layout.chunks * CHUNK_STATE_BYTES).unwrap_or_default()];
+        let mut states = vec![0; usize::try_from(place.chunks * CHUNK_STATE_BYTES).unwrap_or_default()];
         let range = place.memory.range(HEADER_BYTES, states.len() as u64);
         self.read(stream, &mut states, range)?;
         if states.iter().any(|byte| *byte != 0) {
@@ -179,17 +168,17 @@ impl Session {
         let layout = Layout::of(bytes);
         let memory = self.make_heap(&layout, stream)?;
         for image in place.images.iter().filter_map(Weak::upgrade) {
-            self.tell(&image, memory.address(), stream)?;
+            self.tell(&*image, memory.address(), stream)?;
         }
         // Work of any stream may use it from here on.
         self.wait_quietly(self.fence(stream))?;
-        (place.memory, place.layout) = (memory, layout);
+        (place.memory, place.chunks) = (memory, layout.chunks);
         Ok(old)
     }
 }
 
 /// The variable of an image that says where the heap is.
-fn address_in(data: &Data) -> Option<DeviceRange> {
+fn address_in(data: &dyn Watched) -> Option<DeviceRange> {
     let (at, bytes) = data.place(VARIABLE)?;
     Some(data.range(at, bytes))
 }

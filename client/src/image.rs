@@ -324,12 +324,12 @@ impl Session {
             |name: &str| data.variables.iter().any(|variable| variable.name == name && variable.bytes == 8);
         let heap = self.heap_for(has, stream)?;
         let data = Arc::new(Data { memory, variables: data.variables, heap, content });
+        let watched: Arc<dyn Watched> = Arc::<Data>::clone(&data);
         if let Some(heap) = &data.heap {
-            self.tell_of_heap(&data, heap, stream)?;
+            self.tell_of_heap(&watched, heap, stream)?;
         }
         // Work of any stream may use it from here on.
         self.wait(self.fence(stream))?;
-        let watched: Arc<dyn Watched> = Arc::<Data>::clone(&data);
         self.watch(&watched)?;
         Ok(Some(data))
     }
