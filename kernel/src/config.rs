@@ -80,7 +80,7 @@ impl Default for Limits {
             host_bytes: memory / 2,
             device_bytes: None,
             swap_bytes: memory / 4,
-            kernel_bytes: (memory / 8).max(limits::KERNEL_BYTES_MAX),
+            kernel_bytes: (memory / 8).max(limits::KERNEL_BYTES_MIN),
             compiles_max: limits::COMPILES_MAX,
             standby: false,
             warm: 0,

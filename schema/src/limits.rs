@@ -174,8 +174,11 @@ pub const CODE_BYTES_MAX: u64 = 1 << 30;
 /// Local memory of a session's kernels, in bytes: what the one that needs most of it needs on the whole device. Of devices
 /// with more than eight times as much an eighth.
 pub const LOCAL_BYTES_MAX: u64 = 12 << 30;
-/// Host memory that the kernel keeps for a session and the device does not reach, in bytes.
-pub const KERNEL_BYTES_MAX: u64 = 2 << 30;
+/// Host memory that the kernel keeps for a session and the device does not reach, in bytes: enough to verify 31 MiB of text and
+/// claims, which a file of 3 MB of PTX with many sorts and scans of CUB becomes.
+pub const KERNEL_BYTES_MAX: u64 = 4 << 30;
+/// The same for all sessions together on a machine of little memory.
+pub const KERNEL_BYTES_MIN: u64 = 2 << 30;
 /// Host memory that an executor takes to verify a text and what is claimed of it, in bytes for each of theirs: `guard/examples/memory.rs`
 /// measures up to 64 of its shapes, and a stranger found 114.
 pub const VERIFY_BYTES_PER_BYTE: u64 = 128;
