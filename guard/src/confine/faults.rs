@@ -41,7 +41,8 @@ const HEAP_CHECK: &str = "
     and.b32 %middle, %text, 4095;
     call __bh_tell, (%what, %line, %file, %text, %address, %start, %end, %middle);
 ";
-/// What stands in the body of `free` for line, file and line of the PTX of its call.
+/// What stands in the body of `free` for line, file and line of the PTX of its call; and for the first two of them where a thread ends
+/// in a function without lines, as `__trap` of a build for debuggers is.
 const CALLED_AT: [i128; 3] = [1_618_033_989, 1_618_033_990, 1_618_033_991];
 /// The function that ends a thread.
 const STOP: &str = "__bh_stop";
@@ -247,10 +248,12 @@ impl Pass<'_> {
     }
 
     fn stop(&self, instruction: &mut Instruction, kind: Kind) {
-        let Loc { file, line } = self.loc;
-        let text = i64::from(instruction.span.place.line);
-        let words = [kind as i64, line, file, text, 0, 0, 0];
-        let words = words.map(|word| Operand::Integer(i128::from(word)));
+        let [line, file] = match self.loc {
+            Loc { file: 0, line: 0 } => [CALLED_AT[0], CALLED_AT[1]],
+            Loc { file, line } => [line, file].map(i128::from),
+        };
+        let text = i128::from(instruction.span.place.line);
+        let words = [kind as i128, line, file, text, 0, 0, 0].map(Operand::Integer);
         instruction.opcode = "call".to_owned();
         instruction.operands = vec![Operand::Symbol(STOP.to_owned()), Operand::List(words.to_vec())];
     }
@@ -283,7 +286,12 @@ pub(super) fn checked_heap(items: Vec<Item>) -> Vec<Item> {
     all
 }
 
-/// Says in a body of `free` that was inlined where it was called.
+/// Whether a function says where it was called, once [`place_call`] has told it.
+pub(super) fn tells_its_call(name: &str) -> bool {
+    matches!(name, "free" | STOP)
+}
+
+/// Says in the body of such a function that was inlined where it was called.
 pub(super) fn place_call(statements: &mut [Statement], place: [i64; 3]) {
     for statement in statements {
         let Statement::Instruction(found) = statement else { continue };
@@ -323,5 +331,24 @@ mod tests {
             .collect();
         assert_eq!(names, ["__bh_block", "__bh_check_heap", "malloc", "free"]);
         assert!(CALLED_AT.iter().all(|mark| HEAP.contains(&mark.to_string())));
+    }
+
+    #[test]
+    fn who_ends_in_a_function_without_lines_is_told_where_that_is_called() {
+        let confined = |calls: &str| {
+            let text = format!(
+                ".version 8.0\n.target sm_75\n.address_size 64\n.func stops()\n{{\ntrap;\nret;\n}}\n\
+                 .visible .entry k()\n{{\n{calls}ret;\n}}\n.file 1 \"a.cu\"\n"
+            );
+            crate::print(&crate::confine(&crate::parse(&text).unwrap()).unwrap())
+        };
+        let without = confined("call stops;\n");
+        assert!(CALLED_AT.iter().all(|mark| !without.contains(&mark.to_string())), "{without}");
+        let lines = |text: &str| [77_001, 77_002].map(|line| text.matches(&format!(", {line};")).count());
+        assert_eq!(lines(&without), [0, 0]);
+        let with = confined(".loc 1 77001 9\ncall stops;\n.loc 1 77002 9\ncall stops;\n");
+        let [first, second] = lines(&with);
+        assert!(first > 0 && first == second, "{with}");
+        assert!(CALLED_AT.iter().all(|mark| !with.contains(&mark.to_string())), "{with}");
     }
 }
