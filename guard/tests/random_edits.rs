@@ -208,7 +208,7 @@ fn an_edited_confined_text_that_is_verified_has_no_access_by_the_tenants_registe
         }
         verified += 1;
         assert!(cycles::endless(&printed).is_empty(), "seed {seed}:\n{printed}");
-        // What fast versions leave as it is, the software GPU is asked (`executor/softgpu/tests/proven.rs`).
+        // What fast versions leave as it is, the software GPU is asked (`softgpu/tests/proven.rs`).
         let mut fast = false;
         let confined = printed.lines().filter(|line| {
             if let Some((_, name)) = line.split_once(".entry ") {

@@ -10,7 +10,7 @@
 
 A line of cases.txt is a case: a rule of comparison, the results' types, the operands' pools, and the text of the
 instructions, whose operands are %a, %b, ... and whose results are %d0, %d1, ... A line of inputs.txt is a pool of values.
-`kernel` and `operand` say what a case runs on; executor/softgpu/tests/conformance.rs does the same.
+`kernel` and `operand` say what a case runs on; softgpu/tests/conformance.rs does the same.
 """
 
 import ctypes

@@ -4,7 +4,7 @@
 #   tests/gpu/conformance.sh --carry FOLDER        here: puts what the device machine needs into FOLDER
 #   tests/gpu/conformance.sh FOLDER [--out TO]     there: writes h200.txt and generated.txt, to the folder TO
 #
-# The second file has a hash of what each of the random programs of executor/softgpu/tests/generated.rs left.
+# The second file has a hash of what each of the random programs of softgpu/tests/generated.rs left.
 # Ends with 0 where all cases were recorded, 77 where there is no GPU, 1 otherwise. Needs Python 3 and NVIDIA's driver.
 set -u
 if [ "${1:-}" = --carry ]; then

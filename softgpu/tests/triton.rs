@@ -13,7 +13,7 @@ const CAPABILITIES: [u32; 2] = [80, 90];
 
 /// The text of a kernel, and its threads and bytes of shared memory.
 fn text(kernel: &str, capability: u32) -> (String, u32, u32) {
-    let name = format!("../../tests/triton/{kernel}_sm_{capability}.ptx");
+    let name = format!("../tests/triton/{kernel}_sm_{capability}.ptx");
     let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap();
     let number = |word: &str| {
         let (_, rest) = text.lines().next().unwrap().split_once(word).unwrap();

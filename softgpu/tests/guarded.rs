@@ -20,7 +20,7 @@ fn confined(ptx: &str) -> String {
 #[test]
 fn everything_the_guard_accepts_loads() {
     let machine = Machine::new();
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guard/filetests/accept");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guard/filetests/accept");
     let mut count = 0;
     for file in std::fs::read_dir(folder).unwrap() {
         let path = file.unwrap().path();

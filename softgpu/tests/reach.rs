@@ -23,7 +23,7 @@ fn confined(ptx: &str) -> String {
 }
 
 fn accepted(name: &str) -> String {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guard/filetests/accept");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guard/filetests/accept");
     std::fs::read_to_string(folder.join(name)).unwrap()
 }
 

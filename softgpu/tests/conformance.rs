@@ -111,7 +111,7 @@ fn pool_bits(pool: &str) -> u32 {
 }
 
 fn file(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/conformance").join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/conformance").join(name);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
