@@ -188,7 +188,7 @@ fn walk<'a>(pass: &mut Pass<'a>, statements: &'a [Statement], report: &mut Repor
             Statement::Instruction(instruction) => pass.next(instruction, here, report),
             Statement::Label(name, _) if gates::is_label(name) => {
                 pass.end_lead(span, report);
-                told(pass.gate(here).map(Some), span, report)
+                told(pass.gate(here).map(Some), span, report).map(|rest| pass.over(here, rest))
             }
             _ => {
                 pass.other(statement, report);
@@ -339,7 +339,7 @@ impl<'a> Pass<'a> {
     ) -> Option<&'a [Statement]> {
         let span = instruction.span;
         if let Some(rest) = told(self.gathers(instruction, here), span, report) {
-            return Some(rest);
+            return Some(self.over(here, rest));
         }
         if self.lead.is_empty()
             && is_reserved_result(instruction)
@@ -360,6 +360,12 @@ impl<'a> Pass<'a> {
             report.add(span, reason);
         }
         None
+    }
+
+    /// Behind a form of which nothing is learnt.
+    fn over(&mut self, here: &'a [Statement], rest: &'a [Statement]) -> &'a [Statement] {
+        self.numbers.pass_over(&here[..here.len() - rest.len()]);
+        rest
     }
 
     fn instruction(&mut self, instruction: &'a Instruction) -> Result<(), Reason> {

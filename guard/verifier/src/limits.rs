@@ -38,8 +38,8 @@ pub const BOUND_TERMS_MAX: usize = 4;
 /// How far from a pointer into a window an access may reach that is left alone: the guard zones are as wide, and take
 /// whatever half of the slot the window is of.
 pub const REACH_BYTES: u64 = bulkhead_mm::ZONE_BYTES;
-/// Where a block's shared memory begins since sm_90: what comes first is the system's. Where that is not so, accesses
-/// stay inside the block's all the same, but not where they were meant.
+/// Where a block's shared memory begins since sm_90: what comes first is the system's. Where that is not so a clamped access may
+/// end as far behind what the block has: an executor serves no such device.
 pub const SHARED_BASE: u64 = 1024;
 /// Shared variables of an entry, each of which takes up to five instructions before the entry looks at the flag.
 pub const SHARED_VARIABLES_MAX: usize = 256;

@@ -274,6 +274,26 @@ impl<'a> Numbers<'a> {
         }
     }
 
+    /// Passes what stands in one of the guard's forms, which is held against a text of its own: behind it nothing is known of
+    /// what it writes.
+    pub fn pass_over(&mut self, form: &'a [Statement]) {
+        self.bounding = Bounding::Nothing;
+        for statement in form {
+            let Statement::Instruction(instruction) = statement else { continue };
+            let Some(row) = table::row_of(instruction) else { continue };
+            table::written(row, instruction, &mut |name| {
+                if self.always.contains_key(name) {
+                    self.wrong.push(Wrong::Always(name));
+                }
+                self.here.remove(name);
+                self.untested.remove(name);
+                self.moved.remove(name);
+                self.since.remove(name);
+                self.tests.written(name);
+            });
+        }
+    }
+
     /// What a predicate that is computed here says of registers as they were at the last label: they may be stepped before it
     /// is asked.
     fn since(&mut self, tests: &Tests<'a>, row: &Row, instruction: &'a Instruction) {

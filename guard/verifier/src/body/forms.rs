@@ -64,16 +64,17 @@ impl<'a> Pass<'a> {
             }
             self.left = false;
             self.apart();
-            return Ok(Some(after));
+            return Ok(Some(self.over(here, after)));
         }
         if let Some(after) = self.fuel.poll(here).or_else(|| self.fuel.look(here)) {
             self.whole = false;
-            return self.cleared().map(|()| Some(after));
+            self.cleared()?;
+            return Ok(Some(self.over(here, after)));
         }
         if let Some((after, cost)) = declarations::zeroes_local(&self.declared, here) {
             self.fuel.costs(cost);
             self.flow.write(ZEROED);
-            return Ok(Some(after));
+            return Ok(Some(self.over(here, after)));
         }
         if let Some((root, most)) = bounds::parse(here).filter(|_| self.is_fast) {
             return self.bound(root, most, here).map(Some);

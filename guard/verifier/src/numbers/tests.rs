@@ -133,6 +133,40 @@ fn a_loop_needs_what_its_ways_back_bring() {
 }
 
 #[test]
+fn behind_a_form_nothing_is_known_of_what_it_writes() {
+    let body = "ld.param.u32 %r0, [a];\nld.param.u32 %r1, [a];\nmov.u32 %r2, 7;\nsetp.lt.u32 %p0, %r0, 5;\nsetp.lt.s32 %p0, %r1, 0;\nmov.u32 %r2, %r1;\n\
+                @%p0 bra A;\nret;\nA:\nret;";
+    let module = module(body);
+    let statements = body_of(&module);
+    let claimed = |name: &str, high, passed: std::ops::Range<usize>| {
+        let mut claims = Claims::default();
+        let known = vec![(name.to_owned(), number(0, high))];
+        claims.labels.insert(at(statements, "A"), Claimed { known, turns: None });
+        let mut numbers = Numbers::of(statements, &claims);
+        for (index, statement) in statements.iter().enumerate().filter(|(index, _)| !(4..6).contains(index)) {
+            if index == 6 {
+                numbers.pass_over(&statements[passed.clone()]);
+            }
+            match statement {
+                Statement::Instruction(instruction) => numbers.learn(instruction),
+                Statement::Label(label, _) => numbers.label(label),
+                _ => {}
+            }
+        }
+        numbers.wrong().is_empty()
+    };
+    assert!(claimed("%r0", 4, 4..4), "a predicate says what it was made from");
+    assert!(!claimed("%r0", 4, 4..5), "and not what is in it since");
+    assert!(claimed("%r2", 7, 4..5));
+    assert!(!claimed("%r2", 7, 5..6));
+    let mut claims = Claims::default();
+    claims.always.insert("%r2".to_owned(), number(7, 7));
+    let mut numbers = Numbers::of(statements, &claims);
+    numbers.pass_over(&statements[5..6]);
+    assert_eq!(numbers.wrong(), [Wrong::Always("%r2")], "a form that writes what is always claimed");
+}
+
+#[test]
 fn every_way_to_a_label_counts() {
     let ways = "mov.u32 %r0, 3;\nsetp.eq.u32 %p0, %r1, 0;\n@%p0 bra A;\nmov.u32 %r0, 5;\nbra A;\nB:\nmov.u32 %r0, 9;\nA:\nret;";
     let ways = format!("ld.param.u32 %r1, [a];\n{ways}");

@@ -64,7 +64,7 @@ impl<'a> Tests<'a> {
     }
 
     /// A register is written: what was said of it, or by it, no longer holds.
-    fn written(&mut self, name: &str) {
+    pub fn written(&mut self, name: &str) {
         self.multiples.retain(|(of, multiple, _)| *of != name && *multiple != name);
         self.says.remove(name);
         if self.tested.remove(name) {
