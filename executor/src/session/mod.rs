@@ -270,3 +270,6 @@ pub(crate) fn spawn(
     let thread = thread::Builder::new().name(name).spawn(run);
     thread.map_err(|error| Error::new(ErrorCode::LimitReached, format!("no thread for the session: {error}")))
 }
+
+#[cfg(test)]
+mod tests;
