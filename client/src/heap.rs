@@ -9,10 +9,10 @@ mod state;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use bulkhead_schema::{Error, ErrorCode};
+use bulkhead_schema::{Error, ErrorCode, ModuleData};
 use parking_lot::Mutex;
 
-use crate::{AddressRange, Buffer, DeviceRange, Pattern, Session, Stream, faults::Watched};
+use crate::{AddressRange, Buffer, Pattern, Session, Stream, faults::Watched};
 
 use state::{Made, Place};
 
@@ -20,6 +20,7 @@ pub(crate) use state::State;
 
 /// The variable that the heap's address is put into.
 const VARIABLE: &str = "__bh_heap";
+const ADDRESS_BYTES: u64 = 8;
 /// Before the states of the chunks.
 const HEADER_BYTES: u64 = 4096;
 /// The least length of a chunk, as a power of two.
@@ -107,8 +108,9 @@ impl Session {
     }
 
     /// The heap for an image whose kernels allocate; `None` for others. The image is told of it by [`Session::tell_of_heap`].
-    pub(crate) fn heap_for(&self, has: impl Fn(&str) -> bool, stream: Stream) -> Result<Option<Heap>, Error> {
-        if !has(VARIABLE) {
+    pub(crate) fn heap_for(&self, data: &ModuleData, stream: Stream) -> Result<Option<Heap>, Error> {
+        let mut variables = data.variables.iter();
+        if !variables.any(|variable| variable.name == VARIABLE && variable.bytes == ADDRESS_BYTES) {
             return Ok(None);
         }
         let mut state = self.inner.heap.lock();
@@ -137,8 +139,8 @@ impl Session {
     }
 
     fn tell(&self, data: &dyn Watched, address: u64, stream: Stream) -> Result<(), Error> {
-        let Some(variable) = address_in(data) else { return Ok(()) };
-        self.write(stream, variable, &address.to_le_bytes())
+        let Some((at, _)) = data.place(VARIABLE) else { return Ok(()) };
+        self.write(stream, data.range(at, ADDRESS_BYTES), &address.to_le_bytes())
     }
 
     fn make_heap(&self, layout: &Layout, stream: Stream) -> Result<Buffer, Error> {
@@ -175,12 +177,6 @@ impl Session {
         (place.memory, place.chunks) = (memory, layout.chunks);
         Ok(old)
     }
-}
-
-/// The variable of an image that says where the heap is.
-fn address_in(data: &dyn Watched) -> Option<DeviceRange> {
-    let (at, bytes) = data.place(VARIABLE)?;
-    Some(data.range(at, bytes))
 }
 
 #[cfg(test)]

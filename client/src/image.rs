@@ -320,9 +320,7 @@ impl Session {
         if !content.is_empty() {
             self.write(stream, memory.range(0, content.len() as u64), &content)?;
         }
-        let has =
-            |name: &str| data.variables.iter().any(|variable| variable.name == name && variable.bytes == 8);
-        let heap = self.heap_for(has, stream)?;
+        let heap = self.heap_for(&data, stream)?;
         let data = Arc::new(Data { memory, variables: data.variables, heap, content });
         let watched: Arc<dyn Watched> = Arc::<Data>::clone(&data);
         if let Some(heap) = &data.heap {

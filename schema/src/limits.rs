@@ -175,7 +175,7 @@ pub const CODE_BYTES_MAX: u64 = 1 << 30;
 /// with more than eight times as much an eighth.
 pub const LOCAL_BYTES_MAX: u64 = 12 << 30;
 /// Host memory that the kernel keeps for a session and the device does not reach, in bytes: enough to verify 31 MiB of text and
-/// claims, which a file of 3 MB of PTX with many sorts and scans of CUB becomes.
+/// claims. 1.6 MB of PTX with many sorts and scans of CUB became 17 MB.
 pub const KERNEL_BYTES_MAX: u64 = 4 << 30;
 /// The same for all sessions together on a machine of little memory.
 pub const KERNEL_BYTES_MIN: u64 = 2 << 30;

@@ -140,6 +140,9 @@ fn the_same_programs_without_a_mistake_have_none() {
             assert!(done.stderr.ends_with("bulkhead: 0 errors\n"), "{}", done.told());
         }
     }
+    // Its heap moves once the code is loaded: what kernels may access is listed anew.
+    let done = ran("device_heap", &["--check"], &[]);
+    assert_eq!(done.code(), Some(0), "{}", done.told());
 }
 
 #[test]

@@ -200,6 +200,16 @@ fn what_kernels_allocate_is_known_to_all_images_of_the_session() {
             assert_eq!(refused.code, ErrorCode::InvalidArgument, "{refused}");
             assert!(one.set_heap_bytes(u64::MAX).is_err());
         }
+        if round == 31 {
+            // What does not fit leaves the heap as it was.
+            let refused = one.set_heap_bytes(60 << 30).unwrap_err();
+            assert_eq!(refused.code, ErrorCode::InvalidArgument, "{refused}");
+            assert_eq!(words(&one, "look", &looking, &buffer), (0..32).collect::<Vec<u64>>());
+            let refused = one.set_heap_bytes(60 << 30).unwrap_err();
+            assert_eq!(refused.code, ErrorCode::OutOfMemory, "{refused}");
+            let again: BTreeSet<u64> = words(&one, "take", &taking, &buffer).into_iter().collect();
+            assert_eq!(again, blocks);
+        }
         assert_eq!(words(&one, "look", &looking, &buffer), (0..32).collect::<Vec<u64>>());
         if round == 30 {
             one.set_heap_bytes(8 << 20).unwrap();

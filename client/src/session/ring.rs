@@ -4,14 +4,11 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bulkhead_ring::{Full, Record};
+use bulkhead_ring::{Full, Record, Refusal};
 use bulkhead_schema::{Error, ErrorCode};
 
 use super::{NAP_FRACTION, NAP_MAX, NO_STREAM, SPIN, Session, Submit, YIELD, code};
 use crate::{Fence, Stream};
-
-/// The position of a refusal of everything: the session is over.
-const OF_SESSION: u64 = u64::MAX;
 
 impl Session {
     /// The latest refusal that nobody has been told of.
@@ -23,7 +20,7 @@ impl Session {
             return Ok(());
         }
         let Some(refusal) = self.inner.page.refusal() else { return Ok(()) };
-        if refusal.position == OF_SESSION {
+        if refusal.position == Refusal::OF_ALL {
             // It is over, and what ended it may have let a fence pass: whoever waits for that is told why, in the kernel's words.
             self.status()?;
         }

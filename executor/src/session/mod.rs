@@ -14,7 +14,7 @@ use std::{
 
 use bulkhead_gpu::Gpu;
 use bulkhead_mm::{Pause, Slot};
-use bulkhead_ring::{Ended, Waker};
+use bulkhead_ring::{Ended, Refusal, Waker};
 use bulkhead_schema::{Error, ErrorCode, limits};
 use parking_lot::{Condvar, Mutex};
 
@@ -225,7 +225,7 @@ impl Session {
             Ender::Executor => self.tell_kernel(&mut state, &error),
         }
         let page = state.streams.page();
-        page.refuse(u64::MAX, error.code as u16, error.device);
+        page.refuse(Refusal::OF_ALL, error.code as u16, error.device);
         page.end(Ended { code: error.code as u16, device: error.device });
         if let Err(error) = self.stop_kernels(&mut state) {
             tracing::error!(session = self.id, %error, "kernels that run on");

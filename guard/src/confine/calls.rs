@@ -119,7 +119,8 @@ impl<'a> Flattener<'a> {
         }
         let before = into.statements.len();
         let done = self.open(function, body, passed, span, into);
-        if faults::tells_its_call(&function.name) && self.functions.is_own(&function.name) {
+        let tells = faults::tells_its_call(&function.name, self.faults.checks());
+        if tells && self.functions.is_own(&function.name) {
             let Loc { file, line } = self.loc;
             let inlined = into.statements.get_mut(before..).unwrap_or_default();
             faults::place_call(inlined, [line, file, i64::from(span.place.line)]);

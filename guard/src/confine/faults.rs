@@ -286,9 +286,10 @@ pub(super) fn checked_heap(items: Vec<Item>) -> Vec<Item> {
     all
 }
 
-/// Whether a function says where it was called, once [`place_call`] has told it.
-pub(super) fn tells_its_call(name: &str) -> bool {
-    matches!(name, "free" | STOP)
+/// Whether a function of ours says where it was called, once [`place_call`] has told it: `free` only where accesses are looked
+/// at.
+pub(super) fn tells_its_call(name: &str, checks: bool) -> bool {
+    name == STOP || name == "free" && checks
 }
 
 /// Says in the body of such a function that was inlined where it was called.

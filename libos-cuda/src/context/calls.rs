@@ -280,7 +280,7 @@ fn tell_limit(driver: &Driver, limit: u32, value: usize) -> Answer {
             let set = driver.session.ask_driver(Question::SetLimit, None, &words);
             set.map(drop).map_err(|error| Status::of(&error))
         }
-        HEAP_LIMIT => driver.session.set_heap_bytes(value as u64).map_err(|_| Status::INVALID_VALUE),
+        HEAP_LIMIT => driver.session.set_heap_bytes(value as u64).map_err(|error| Status::of(&error)),
         _ => Ok(()),
     }
 }

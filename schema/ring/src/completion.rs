@@ -25,6 +25,11 @@ pub struct Refusal {
     pub device: u32,
 }
 
+impl Refusal {
+    /// The position of a refusal of all that was submitted: the session is over.
+    pub const OF_ALL: u64 = u64::MAX;
+}
+
 /// The client's view: it can only read.
 pub struct CompletionReader {
     page: Arc<Completion>,

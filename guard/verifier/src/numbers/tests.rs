@@ -134,7 +134,8 @@ fn a_loop_needs_what_its_ways_back_bring() {
 
 #[test]
 fn behind_a_form_nothing_is_known_of_what_it_writes() {
-    let body = "ld.param.u32 %r0, [a];\nld.param.u32 %r1, [a];\nmov.u32 %r2, 7;\nsetp.lt.u32 %p0, %r0, 5;\nsetp.lt.s32 %p0, %r1, 0;\nmov.u32 %r2, %r1;\n\
+    let body = "ld.param.u32 %r0, [a];\nld.param.u32 %r1, [a];\nmov.u32 %r2, 7;\n\
+                setp.lt.u32 %p0, %r0, 5;\nsetp.lt.s32 %p0, %r1, 0;\nmov.u32 %r2, %r1;\n\
                 @%p0 bra A;\nret;\nA:\nret;";
     let module = module(body);
     let statements = body_of(&module);
